@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The link between a node's process (QEMU, the subnet manager, a simulated
+ * host) and the fabric's: messages over a unix stream socket, packets through
+ * two rings per port in shared memory.  docs/link-protocol.md has the prose.
+ *
+ * Theory of operation:
+ *   node -> fabric  HELLO     who I am
+ *   fabric -> node  WELCOME   with 3 file descriptors per port (SCM_RIGHTS):
+ *                             memfd (IbLinkPortMemory), eventfd that wakes the
+ *                             node, eventfd that wakes the fabric
+ *            or     REFUSE    with a sentence that says why; then close
+ *   node -> fabric  PHYS      port wants its link (Polling) or not (Disabled)
+ *   fabric -> node  LINK      port's link is up (speed, width) or down
+ *   node -> fabric  EVENT     a JSON object for the timeline (see docs)
+ * A closed socket means, to both, that all cables of the node are pulled.
+ * The fabric makes and seals the memory; the node checks the seals, so that
+ * neither can truncate it under the other's feet.
+ *
+ * Every message: 8-byte header { be16 type, be16 port, be32 length } and
+ * length bytes of body, at most IB_LINK_BODY_MAX.
+ */
+#ifndef IB_LINK_H
+#define IB_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring.h"
+
+#define IB_LINK_VERSION 1
+#define IB_LINK_HEADER_LEN 8
+#define IB_LINK_BODY_MAX 2048
+#define IB_LINK_NAME_MAX 64
+#define IB_LINK_MAX_PORTS 8
+#define IB_LINK_FDS_PER_PORT 3
+
+typedef enum IbLinkType {
+    IB_LINK_HELLO = 1,
+    IB_LINK_WELCOME = 2,
+    IB_LINK_REFUSE = 3,
+    IB_LINK_PHYS = 4,
+    IB_LINK_LINK = 5,
+    IB_LINK_EVENT = 6,
+} IbLinkType;
+
+typedef struct IbLinkHello {
+    uint16_t version;
+    uint8_t num_ports;
+    uint8_t node_type;               /* IB_NODE_CA */
+    uint64_t node_guid;
+    uint64_t port_guids[IB_LINK_MAX_PORTS];
+    char name[IB_LINK_NAME_MAX];     /* the host's name in the topology */
+} IbLinkHello;
+
+typedef struct IbLinkMessage {
+    IbLinkType type;
+    uint16_t port;                   /* 1-based; 0 where it means nothing */
+    union {
+        IbLinkHello hello;
+        struct { uint16_t version; uint8_t num_ports; } welcome;
+        struct { bool enabled; } phys;
+        struct { bool up; uint8_t speed, width; } link;
+        char text[IB_LINK_BODY_MAX + 1];  /* REFUSE, EVENT */
+    };
+} IbLinkMessage;
+
+/* One port's memory: what the node sends and what it receives. */
+typedef struct IbLinkPortMemory {
+    IbRingShared to_fabric;
+    IbRingShared to_node;
+} IbLinkPortMemory;
+
+/* Returns the length written to @buf (header + IB_LINK_BODY_MAX fit). */
+size_t ib_link_encode(uint8_t *buf, const IbLinkMessage *message);
+
+/* Takes a byte stream apart; feed it whatever arrives. */
+typedef struct IbLinkParser {
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    size_t have;
+} IbLinkParser;
+void ib_link_parser_init(IbLinkParser *parser);
+/* Bytes it can take now: at least 1. */
+size_t ib_link_parser_want(const IbLinkParser *parser);
+/*
+ * Takes at most ib_link_parser_want() bytes.  1: @message is complete;
+ * 0: feed more; -1: the peer broke the protocol, *error says how (static).
+ */
+int ib_link_parser_feed(IbLinkParser *parser, const void *data, size_t len,
+                        IbLinkMessage *message, const char **error);
+
+/* Fabric's side: a sealed memfd with formatted rings; -1 and errno. */
+int ib_link_memory_create(const char *name);
+/* Either side: checks size and seals, maps; NULL and *error (static). */
+IbLinkPortMemory *ib_link_memory_map(int fd, const char **error);
+void ib_link_memory_unmap(IbLinkPortMemory *memory);
+
+/* A node's end of one port. */
+typedef struct IbLinkPort {
+    IbLinkPortMemory *memory;
+    IbRing tx, rx;
+    int wake_self_fd;                /* read: packets or room */
+    int wake_peer_fd;                /* write: kick the fabric */
+    bool up;
+} IbLinkPort;
+
+/*
+ * Node side for plain processes (SM, simulated hosts): connects and shakes
+ * hands, blocking, within @timeout_ms.  NULL and a sentence in *error (free
+ * with free()).
+ */
+typedef struct IbLinkClient {
+    int fd;
+    IbLinkParser parser;
+    unsigned num_ports;
+    IbLinkPort ports[IB_LINK_MAX_PORTS + 1];   /* 1-based */
+} IbLinkClient;
+IbLinkClient *ib_link_client_connect(const char *path,
+                                     const IbLinkHello *hello,
+                                     int timeout_ms, char **error);
+void ib_link_client_close(IbLinkClient *client);
+bool ib_link_client_send(IbLinkClient *client, const IbLinkMessage *message);
+/*
+ * Non-blocking read of the socket.  1: one message (LINK is also noted in
+ * ports[].up); 0: nothing now; -1: connection lost.
+ */
+int ib_link_client_poll(IbLinkClient *client, IbLinkMessage *message);
+void ib_link_kick(int eventfd);
+void ib_link_unkick(int eventfd);
+
+/* Wires one port from three descriptors that came with WELCOME. */
+bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
+                       const char **error);
+void ib_link_port_fini(IbLinkPort *port);
+
+#endif
