@@ -26,6 +26,15 @@
 #define IB_SA_DATA_LEN 200
 #define IB_PM_DATA_OFFSET 64
 #define IB_PM_DATA_LEN 192
+/* What pack() overwrites: an attribute's own length, as in an SA record. */
+#define IB_NODE_INFO_LEN 40
+#define IB_SWITCH_INFO_LEN 20
+#define IB_PORT_INFO_LEN 64
+#define IB_SM_INFO_LEN 21
+#define IB_INFORM_INFO_LEN 36
+#define IB_CLASS_PORT_INFO_LEN 72
+#define IB_PORT_COUNTERS_LEN 44
+#define IB_PORT_COUNTERS_EXT_LEN 72
 
 /* Management classes. */
 enum {

@@ -197,7 +197,7 @@ typedef struct IbPacket {
 typedef enum IbPacketError {
     IB_PACKET_OK,
     IB_PACKET_TOO_SHORT,      /* shorter than its headers say */
-    IB_PACKET_TOO_LONG,
+    IB_PACKET_TOO_LONG,       /* than any packet, or than its opcode allows */
     IB_PACKET_BAD_LENGTH,     /* LRH length differs from what arrived */
     IB_PACKET_BAD_LVER,
     IB_PACKET_RAW,            /* LNH raw: not carried */
@@ -242,7 +242,11 @@ size_t ib_packet_put_headers(uint8_t *p, IbPacket *packet,
 /* Adds pad bytes and ICRC behind the payload; returns the whole length. */
 size_t ib_packet_finish(uint8_t *p, size_t header_len, size_t payload_len);
 
-/* Invariant CRC (7.8.1) over LRH .. payload and pad, in wire byte order. */
+/*
+ * Invariant CRC (7.8.1) over LRH .. payload and pad: the number whose
+ * big-endian bytes go on the wire (the specification's sample packet gives
+ * 0x9625B75A).  ib_vcrc() likewise.
+ */
 uint32_t ib_icrc(const uint8_t *p, size_t len_without_icrc);
 /* True when the last four of @len bytes are the right ICRC. */
 bool ib_icrc_ok(const uint8_t *p, size_t len);
