@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""JSON over a unix socket, in QMP's manners.
+
+QEMU's monitor and the fabric's control socket speak alike (a greeting,
+{"execute": ...}, asynchronous events), QEMU's guest agent nearly so; this is
+the one client for all of them.  A thread reads; answers go to the caller who
+waits, events to a callback.
+"""
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Longest line accepted from the other side; a report of many QPs is long.
+LINE_MAX = 64 << 20
+CONNECT_POLL = 0.02
+
+
+class ControlError(Exception):
+    """The other side refused a command, or is gone; the text says which."""
+
+
+class JsonSocket:
+    """One connection; commands from any thread, one at a time."""
+
+    def __init__(self, path: Path, who: str,
+                 on_event: Callable[[dict[str, Any]], None] | None = None,
+                 timeout: float = 10.0) -> None:
+        self.path = path
+        self.who = who
+        self._on_event = on_event
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self.closed = threading.Event()
+        self._next_id = 0
+        self._sock = self._connect(timeout)
+        self._thread = threading.Thread(target=self._read, daemon=True,
+                                        name=f"reader of {who}")
+        self._thread.start()
+
+    def _connect(self, timeout: float) -> socket.socket:
+        until = time.monotonic() + timeout
+        while True:
+            sock = socket.socket(socket.AF_UNIX)
+            try:
+                sock.connect(str(self.path))
+                return sock
+            except OSError as exc:
+                sock.close()
+                if time.monotonic() >= until:
+                    raise ControlError(
+                        f"{self.who}: cannot connect to {self.path}: "
+                        f"{exc.strerror}") from exc
+                time.sleep(CONNECT_POLL)
+
+    def _read(self) -> None:
+        try:
+            with self._sock.makefile("rb") as lines:
+                while True:
+                    line = lines.readline(LINE_MAX)
+                    if not line:
+                        break
+                    try:
+                        message = json.loads(line.strip(b"\xff\r\n\t ")
+                                             or b"{}")
+                    except ValueError:
+                        continue
+                    if not isinstance(message, dict):
+                        continue
+                    if "event" in message:
+                        if self._on_event is not None:
+                            self._on_event(message)
+                    elif "return" in message or "error" in message:
+                        self._answers.put(message)
+        except OSError:
+            pass
+        finally:
+            self.closed.set()
+            self._answers.put(None)
+
+    def command(self, execute: str, arguments: dict[str, Any] | None = None,
+                timeout: float = 30.0) -> Any:
+        """Run one command and return its result."""
+        with self._lock:
+            self._next_id += 1
+            want = self._next_id
+            request: dict[str, Any] = {"execute": execute, "id": want}
+            if arguments:
+                request["arguments"] = arguments
+            try:
+                self._sock.sendall(json.dumps(request).encode() + b"\n")
+            except OSError as exc:
+                raise ControlError(f"{self.who} is gone: {exc.strerror}") \
+                    from exc
+            until = time.monotonic() + timeout
+            while True:
+                left = until - time.monotonic()
+                try:
+                    answer = self._answers.get(timeout=max(left, 0.001))
+                except queue.Empty:
+                    raise ControlError(
+                        f"{self.who} did not answer '{execute}' within "
+                        f"{timeout:g} s") from None
+                if answer is None:
+                    self._answers.put(None)
+                    raise ControlError(f"{self.who} closed its connection")
+                # An answer to a command that was given up on may be late.
+                if answer.get("id", want) == want:
+                    break
+        if "error" in answer:
+            error = answer["error"]
+            raise ControlError(
+                f"{self.who} refused '{execute}': "
+                f"{error.get('desc', error)}")
+        return answer["return"]
+
+    def close(self) -> None:
+        """Close the connection; the reader ends by itself."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._sock.close()
