@@ -72,7 +72,20 @@ typedef struct IbLinkPortMemory {
     IbRingShared to_node;
 } IbLinkPortMemory;
 
-/* Returns the length written to @buf (header + IB_LINK_BODY_MAX fit). */
+/* "HELLO", "WELCOME", ...; "unknown" for the rest. */
+const char *ib_link_type_name(unsigned type);
+
+/*
+ * Returns the length written to @buf (header + IB_LINK_BODY_MAX fit).
+ * Bodies, all numbers big-endian:
+ *   HELLO    u16 version, u8 num_ports, u8 node_type, u64 node_guid,
+ *            u64 port_guids[8] (zero beyond num_ports), char name[64]
+ *   WELCOME  u16 version, u8 num_ports, u8 zero
+ *   REFUSE, EVENT  1 to IB_LINK_BODY_MAX bytes of text, no NUL
+ *   PHYS     u8 enabled, 3 bytes zero
+ *   LINK     u8 up, u8 speed, u8 width, u8 zero
+ * The port is 1-based in PHYS and LINK, may be 0 in EVENT, else is 0.
+ */
 size_t ib_link_encode(uint8_t *buf, const IbLinkMessage *message);
 
 /* Takes a byte stream apart; feed it whatever arrives. */
@@ -85,7 +98,8 @@ void ib_link_parser_init(IbLinkParser *parser);
 size_t ib_link_parser_want(const IbLinkParser *parser);
 /*
  * Takes at most ib_link_parser_want() bytes.  1: @message is complete;
- * 0: feed more; -1: the peer broke the protocol, *error says how (static).
+ * 0: feed more; -1: the peer broke the protocol, *error says how (static):
+ * close the connection.  Whether a port exists at all is the caller's check.
  */
 int ib_link_parser_feed(IbLinkParser *parser, const void *data, size_t len,
                         IbLinkMessage *message, const char **error);
@@ -129,7 +143,10 @@ int ib_link_client_poll(IbLinkClient *client, IbLinkMessage *message);
 void ib_link_kick(int eventfd);
 void ib_link_unkick(int eventfd);
 
-/* Wires one port from three descriptors that came with WELCOME. */
+/*
+ * Wires one port from three descriptors that came with WELCOME.  They belong
+ * to the port from now on; when it returns false they have been closed.
+ */
 bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
                        const char **error);
 void ib_link_port_fini(IbLinkPort *port);
