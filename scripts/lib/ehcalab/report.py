@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run leaves behind: timeline, JSON lines, JUnit XML, failover times."""
+"""What a run leaves behind: timeline, JSON lines, picture, JUnit XML."""
 from __future__ import annotations
 
 import json
@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import picture
 from .eventlog import Event, EventLog
 from .player import Verdict
 from .scenario import Scenario
@@ -91,6 +92,7 @@ def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
     with (run_dir / "events.jsonl").open("w") as out:
         for event in events:
             out.write(json.dumps(event.as_json()) + "\n")
+    picture.write(run_dir / "timeline.svg", events, scenario.title)
     _junit(run_dir / "junit.xml", scenario, verdict)
 
 
