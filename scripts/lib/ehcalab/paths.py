@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where things are: the source tree and everything that is built from it.
+
+All products live under one directory (build/ in the source tree, or what
+EHCALAB_BUILD says), so that removing it removes every trace of a set-up
+except the Debian packages installed on the host.
+"""
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = Path(os.environ.get("EHCALAB_BUILD") or ROOT / "build").absolute()
+
+LOGS = BUILD / "logs"
+STAMPS = BUILD / "stamps"
+DOWNLOADS = BUILD / "downloads"
+APT = BUILD / "apt"
+TOOLS = BUILD / "tools"
+
+QEMU_SRC = BUILD / "qemu" / "src"
+QEMU_BUILD = BUILD / "qemu" / "build"
+QEMU_BIN = QEMU_BUILD / "qemu-system-ppc64"
+# QEMU's data (vof.bin); given to QEMU with -L.
+QEMU_DATA = BUILD / "qemu" / "data"
+
+KERNELS = BUILD / "kernels"
+KERNELS_JSON = KERNELS / "kernels.json"
+MODULES = BUILD / "modules"
+GUEST = BUILD / "guest"
+GUEST_ROOT = GUEST / "root"
+HOST = BUILD / "host"
+
+GUEST_SOURCES = ROOT / "scripts" / "guest"
+GUEST_DRIVER = ROOT / "guest-driver"
+SSH_KEY = GUEST / "id_ed25519"
