@@ -110,13 +110,20 @@ enum {
 enum {
     IB_CAP_SM = 1 << 1, IB_CAP_NOTICE = 1 << 2, IB_CAP_TRAP = 1 << 3,
     IB_CAP_AUTO_MIGRATION = 1 << 5, IB_CAP_SYS_IMAGE_GUID = 1 << 11,
-    IB_CAP_CM = 1 << 16, IB_CAP_CLIENT_REREGISTER = 1 << 25,
+    IB_CAP_CM = 1 << 16, IB_CAP_MASK_NOTICE = 1 << 22,
+    IB_CAP_CLIENT_REREGISTER = 1 << 25,
 };
 
 enum {
     IB_TRAP_GID_IN_SERVICE = 64, IB_TRAP_GID_OUT_OF_SERVICE = 65,
     IB_TRAP_LINK_STATE = 128, IB_TRAP_CAPABILITY = 144,
-    IB_TRAP_BAD_PKEY = 257, IB_TRAP_BAD_QKEY = 258,
+    IB_TRAP_BAD_MKEY = 256, IB_TRAP_BAD_PKEY = 257, IB_TRAP_BAD_QKEY = 258,
+};
+
+/* Notice types (13.4.8.2). */
+enum {
+    IB_NOTICE_FATAL = 0, IB_NOTICE_URGENT = 1, IB_NOTICE_SECURITY = 2,
+    IB_NOTICE_SM = 3, IB_NOTICE_INFO = 4, IB_NOTICE_EMPTY = 0x7F,
 };
 
 const char *ib_port_state_name(unsigned state);

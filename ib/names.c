@@ -252,7 +252,7 @@ const char *ib_trap_name(unsigned trap)
         { 131, "flow control watchdog expired" },
         { IB_TRAP_CAPABILITY, "capability mask or local setting changed" },
         { 145, "system image GUID changed" },
-        { 256, "bad M_Key" },
+        { IB_TRAP_BAD_MKEY, "bad M_Key" },
         { IB_TRAP_BAD_PKEY, "bad P_Key" },
         { IB_TRAP_BAD_QKEY, "bad Q_Key" },
         { 259, "bad P_Key at a switch port" },

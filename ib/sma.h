@@ -25,6 +25,8 @@
 #define IB_SMA_PKEYS 32          /* one block of the P_Key table */
 #define IB_SMA_GUIDS 8           /* one block of the GUID table */
 #define IB_SMA_MAX_PORTS 64      /* of a switch, port 0 not counted */
+#define IB_SMA_TRAPS 8           /* notices that can be outstanding */
+#define IB_SMA_TRAP_TRIES 10     /* then the SM is taken for dead */
 
 typedef struct IbSma IbSma;
 
@@ -35,6 +37,7 @@ typedef struct IbSmaPort {
     uint8_t sl_to_vl[8];
     uint8_t vl_arb[4][64];
     IbPortCounters counters;
+    int64_t m_key_lease_ns;      /* protection ends then; 0: not counting */
 } IbSmaPort;
 
 /* What changed in a port, for the owner (bits). */
@@ -73,19 +76,30 @@ struct IbSma {
     char description[IB_NODE_DESC_LEN];
     unsigned num_ports;          /* switch: external ports; port 0 extra */
     IbSmaPort *ports;            /* 1 .. num_ports; [0] is a switch's port 0 */
-    /* Trap sender (14.3.4, 13.4.9): one outstanding notice per trap kind. */
+    /*
+     * Trap sender (14.3.4, 13.4.9): one notice per trap number and port.  The
+     * timer runs for one SubnetTimeOut after each sending: nothing of that
+     * kind leaves before, and what was not repressed leaves again.
+     */
     struct IbSmaTrap {
+        IbSma *sma;
         IbTimer timer;
-        bool pending, sent;
+        bool pending;            /* wants to be sent (again) */
         uint64_t tid;
         IbNotice notice;
         unsigned port;
         unsigned tries;
-    } traps[4];
+    } traps[IB_SMA_TRAPS];
+    uint64_t traps_lost;         /* no slot free, or never repressed */
     uint64_t next_tid;
 };
 
-/* @ops may have NULL members.  Ports start Down, physically Polling... */
+/*
+ * @ops may have NULL members.  Ports start Down and Polling; GUIDs are
+ * @node_guid + port (a switch's port 0: @node_guid).  The owner adjusts what
+ * the hardware would know (node, switch_info, ports[].info, guids) before the
+ * first packet.  Aborts when there is no memory.
+ */
 void ib_sma_init(IbSma *sma, IbClock *clock, uint8_t node_type,
                  unsigned num_ports, uint64_t node_guid,
                  const char *description, const IbSmaOps *ops, void *opaque);
@@ -102,7 +116,12 @@ void ib_sma_link_up(IbSma *sma, unsigned port, uint8_t speed, uint8_t width);
 void ib_sma_link_down(IbSma *sma, unsigned port);
 bool ib_sma_port_usable(const IbSma *sma, unsigned port); /* Active */
 
-/* Trap 128 (switch: a port's state changed), 144 (capability mask), 257... */
+/*
+ * Sends a trap to the SM: nothing happens unless the port is Active and knows
+ * its SM (a switch sends from port 0).  Trap 128 is sent by ib_sma_link_up()
+ * and _down() of a switch, 144 by ib_sma_set_capability(), 256 by
+ * ib_sma_receive(): owners send 257, 258 and 129-131.  @details NULL: zeroes.
+ */
 void ib_sma_trap(IbSma *sma, unsigned port, uint16_t trap,
                  const uint8_t details[54]);
 /* Changes the capability mask; sends trap 144 when it differs. */
@@ -113,6 +132,8 @@ typedef enum IbSmaVerdict {
     IB_SMA_REPLY,          /* mad now holds the reply; send it out of
                               *out_port, addressed by *to */
     IB_SMA_FORWARD,        /* switches: send mad out of *out_port */
+    IB_SMA_DELIVER,        /* not for the SMA but for an SM on this node: a
+                              response or a trap; hop pointer is done */
 } IbSmaVerdict;
 
 /*
@@ -120,6 +141,10 @@ typedef enum IbSmaVerdict {
  * from, as it arrived.  For directed route, *to is permissive or the DrSLID/
  * DrDLID part (14.2.2); out_port is the port to leave by.
  * in_port 0 with a directed route of hop count 0 means: asked locally.
+ *
+ * *out_port 0: when to->dlid is permissive the local asker gets it; else (a
+ * switch only) no port is prescribed: forward it by to->dlid as any packet
+ * that comes from port 0.
  */
 IbSmaVerdict ib_sma_receive(IbSma *sma, unsigned in_port,
                             const IbMadAddress *from, uint8_t *mad,
@@ -128,7 +153,7 @@ IbSmaVerdict ib_sma_receive(IbSma *sma, unsigned in_port,
 /*
  * Starts a directed-route SMP of this node's own SM (hop pointer 0): moves the
  * pointer to 1 and returns the port to send on, or -1 when the hop count is 0
- * (handle it locally through ib_sma_receive() with in_port 0).
+ * (or beyond 63): hand it to ib_sma_receive() with in_port 0.
  */
 int ib_smp_send_directed(uint8_t *mad);
 
