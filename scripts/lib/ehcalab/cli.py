@@ -23,6 +23,7 @@ from .player import Player
 from .process import LabError, alive
 from .scenario import ScenarioError
 from .timeline import line_of
+from .ui import SetupError
 
 RUNS = paths.BUILD / "runs"
 LAB_DIR = paths.BUILD / "lab"
@@ -67,9 +68,7 @@ def run_one(path: Path, args: argparse.Namespace) -> int:
     if args.check:
         print(f"{path}: good: {len(one.steps)} steps")
         return 0
-    problem = guest.problem(one.kernel)
-    if problem:
-        raise LabError(problem)
+    guest.check_built(one.kernel)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     run_dir = Path(args.out) if args.out else \
         RUNS / f"{path.stem}-{stamp}-{os.getpid()}"
@@ -107,9 +106,7 @@ def up(args: argparse.Namespace) -> int:
             raise ScenarioError(
                 f"{topology.path}: no guest '{node}'; "
                 + scenario.guess(node, topology.guests))
-    problem = guest.problem(args.kernel)
-    if problem:
-        raise LabError(problem)
+    guest.check_built(args.kernel)
     run_dir = Path(args.lab)
     if (run_dir / "lab.json").exists():
         state = read_state(run_dir)
@@ -195,7 +192,7 @@ def guest_of(args: argparse.Namespace) -> dict:
 def ssh(args: argparse.Namespace) -> int:
     """ehcalab ssh NODE [COMMAND...]."""
     one = guest_of(args)
-    argv = guest.ssh_argv(one["ssh_port"]) + args.command
+    argv = guest.ssh_argv(one["ssh_port"], *args.command)
     os.execvp(argv[0], argv)
 
 
@@ -241,10 +238,8 @@ def events(args: argparse.Namespace) -> int:
 
 def explain_cmd(args: argparse.Namespace) -> int:
     """ehcalab explain NODE: why its QPs did or did not migrate."""
-    guest_of(args)
-    state = read_state(Path(args.lab))
-    path = guest.socket_paths(Path(state["sockets"]), args.node).qmp
-    qmp = JsonSocket(path, f"QEMU of {args.node}", timeout=2.0)
+    qmp = JsonSocket(Path(guest_of(args)["qmp"]), f"QEMU of {args.node}",
+                     timeout=2.0)
     qmp.command("qmp_capabilities")
     text = qmp.command("qom-get", {"path": "/machine/peripheral/hca0",
                                    "property": "report"})
@@ -329,7 +324,7 @@ def main() -> int:
     except ScenarioError as exc:
         print(exc, file=sys.stderr)
         return EXIT_BAD_INPUT
-    except (LabError, ControlError) as exc:
+    except (LabError, ControlError, SetupError) as exc:
         print(f"ehcalab: {exc}", file=sys.stderr)
         return EXIT_TROUBLE
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ Theory of operation
     - a console (hvc0) on the spapr-vty, kept in a log file and reachable
       over a socket;
     - the QEMU guest agent on a virtio-serial port;
+    - a second such port on which the consumer module's events leave;
     - optionally a virtio network card in user mode, with the host's
       loopback port ssh_port forwarded to the guest's ssh.
   Everything on PCI is virtio-1 only; the Debian kernels have virtio_pci and
@@ -22,7 +23,8 @@ Theory of operation
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from .setup_image import HOST_KEY_ALIAS, KNOWN_HOSTS, image_stale
 from .ui import SetupError
 
 AGENT_PORT = "org.qemu.guest_agent.0"
+EVENTS_PORT = "org.ehcalab.events"
 MACHINE = ("pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,"
            "cap-ibs=broken,cap-ccf-assist=off")
 DEFAULT_MEMORY = 512
@@ -48,8 +51,10 @@ CMDLINE = ("console=hvc0", "quiet", "panic=-1", "oops=panic",
 class Guest:
     """What one guest is to be like."""
     name: str
-    # Its console log and its sockets are put here.
+    # Its sockets are put here (a short path: see SOCKET_PATH_MAX) ...
     run_dir: Path
+    # ... and its console log here; None: there too.
+    log_dir: Path | None = None
     series: str = DEFAULT_SERIES
     memory: int = DEFAULT_MEMORY
     cpus: int = 1
@@ -65,7 +70,7 @@ class Guest:
     @property
     def console_log(self) -> Path:
         """Everything the console ever said."""
-        return self.run_dir / f"{self.name}.console.log"
+        return (self.log_dir or self.run_dir) / f"{self.name}.console.log"
 
     @property
     def console_socket(self) -> Path:
@@ -78,23 +83,40 @@ class Guest:
         return self.run_dir / f"{self.name}.qga.sock"
 
     @property
+    def events_socket(self) -> Path:
+        """The consumer's events."""
+        return self.run_dir / f"{self.name}.events.sock"
+
+    @property
     def qmp_socket(self) -> Path:
         """QEMU's monitor."""
         return self.run_dir / f"{self.name}.qmp.sock"
 
+    @property
+    def sockets(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (self.console_socket, self.agent_socket, self.events_socket,
+                self.qmp_socket)
+
+
+def check_built(series: str) -> None:
+    """SetupError that says what to build when a guest cannot be run."""
+    if not paths.QEMU_BIN.exists():
+        raise SetupError("QEMU is not built, run scripts/setup qemu")
+    stale = image_stale(kernel(series))
+    if stale:
+        raise SetupError(stale)
+
 
 def qemu_argv(guest: Guest, *, check_image: bool = True) -> list[str]:
     """The command line that runs a guest."""
-    if not paths.QEMU_BIN.exists():
-        raise SetupError("QEMU is not built, run scripts/setup qemu")
     one = kernel(guest.series)
-    stale = image_stale(one) if check_image else None
-    if stale:
-        raise SetupError(stale)
+    if check_image:
+        check_built(guest.series)
     if guest.memory < MIN_MEMORY:
         raise SetupError(f"guest {guest.name}: {guest.memory} MiB of memory "
                          f"is less than the {MIN_MEMORY} it boots with")
-    for path in (guest.console_socket, guest.agent_socket, guest.qmp_socket):
+    for path in guest.sockets:
         if len(os.fsencode(path)) > SOCKET_PATH_MAX:
             raise SetupError(
                 f"{path}: a socket's path may have {SOCKET_PATH_MAX} bytes; "
@@ -119,10 +141,13 @@ def qemu_argv(guest: Guest, *, check_image: bool = True) -> list[str]:
         "-chardev", f"socket,id=qmp,path={_q(guest.qmp_socket)},"
         "server=on,wait=off",
         "-mon", "chardev=qmp,mode=control",
-        "-device", "virtio-serial-pci,disable-legacy=on,max_ports=2",
+        "-device", "virtio-serial-pci,disable-legacy=on,max_ports=4",
         "-chardev", f"socket,id=qga,path={_q(guest.agent_socket)},"
         "server=on,wait=off",
         "-device", f"virtserialport,chardev=qga,name={AGENT_PORT}",
+        "-chardev", f"socket,id=events,path={_q(guest.events_socket)},"
+        "server=on,wait=off",
+        "-device", f"virtserialport,chardev=events,name={EVENTS_PORT}",
     ]
     if guest.ssh_port is not None:
         argv += [
@@ -133,6 +158,21 @@ def qemu_argv(guest: Guest, *, check_image: bool = True) -> list[str]:
         ]
     argv += guest.extra
     return argv
+
+
+def ehca_argv(node: str, link: Path,
+              properties: Mapping[str, str] | None = None) -> list[str]:
+    """The adapter, joined to a fabric's link socket under the node's name."""
+    more = "".join(f",{k}={v}" for k, v in (properties or {}).items())
+    return ["-chardev", f"socket,id=ib0,path={_q(link)},reconnect-ms=500",
+            "-device", f"ehca,id=hca0,chardev=ib0,node={node}{more}"]
+
+
+def free_port() -> int:
+    """A free port on the loopback, for a guest's ssh."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _q(path: Path) -> str:

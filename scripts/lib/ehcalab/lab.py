@@ -64,18 +64,25 @@ def load_topology(path: Path) -> Topology:
 class Guest:
     """One booted guest."""
 
-    node: str
+    config: guest.Guest
     process: Process
-    console_log: Path
-    console_sock: Path
     qmp: JsonSocket
     agent: GuestAgent
-    ssh_port: int
     offset: float = 0.0              # add to its clock for the host's
     loaded: bool = False
     events_sock: socket.socket | None = None
     console_seen: int = 0
     gids: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """Its name in the topology."""
+        return self.config.name
+
+    @property
+    def console_log(self) -> Path:
+        """Everything its console said."""
+        return self.config.console_log
 
 
 class Lab:
@@ -201,41 +208,34 @@ class Lab:
         self.save()
 
     def _start_guest(self, node: str) -> None:
-        problem = guest.problem(self.kernel)
-        if problem:
-            raise LabError(problem)
-        # Two sockets for the guest's serial ports are QEMU's, one is ours.
-        ssh_port = guest.free_port()
-        serial = self.dir / f"{node}.console.log"
-        argv = guest.qemu_argv(
-            node=node, kernel=self.kernel, memory=self.memory,
-            sockets=self.sockets, console_log=serial, ssh_port=ssh_port)
-        argv += guest.ehca_argv(
-            node=node, link=self.link_path,
-            properties={"port-activation": self.options["port-activation"]}
-            if "port-activation" in self.options else {})
-        process = Process(f"guest {node}", argv, self.dir / f"{node}.qemu.log",
-                          self.detached)
+        config = guest.Guest(
+            node, self.sockets, self.dir, series=self.kernel, memory=self.memory,
+            ssh_port=guest.free_port(),
+            extra=guest.ehca_argv(node, self.link_path, {
+                "port-activation": self.options["port-activation"]}
+                if "port-activation" in self.options else {}))
+        process = Process(f"guest {node}", guest.qemu_argv(config),
+                          self.dir / f"{node}.qemu.log", self.detached)
         self.log.add("lab", "guest_started", {"node": node,
                                               "pid": process.pid})
-        sock = guest.socket_paths(self.sockets, node)
         until = time.monotonic() + FABRIC_TIMEOUT
-        while not sock.qmp.exists():
+        while not config.qmp_socket.exists():
             process.check()
             if time.monotonic() > until:
+                process.kill()
                 raise LabError(f"QEMU of guest {node} did not open its "
                                f"monitor; its log is {process.log}")
             time.sleep(0.01)
         try:
-            qmp = JsonSocket(sock.qmp, f"QEMU of {node}",
+            qmp = JsonSocket(config.qmp_socket, f"QEMU of {node}",
                              lambda m: self._qemu_event(node, m))
             qmp.command("qmp_capabilities")
-            agent = GuestAgent(sock.agent, node)
+            agent = GuestAgent(config.agent_socket, node)
         except ControlError as exc:
             process.check()
+            process.kill()
             raise LabError(f"{exc}; its log is {process.log}") from exc
-        self.guests[node] = Guest(node, process, serial, sock.console, qmp,
-                                  agent, ssh_port)
+        self.guests[node] = Guest(config, process, qmp, agent)
 
     def _qemu_event(self, node: str, message: dict[str, Any]) -> None:
         name = str(message["event"]).lower()
@@ -277,8 +277,7 @@ class Lab:
         if one.loaded:
             return
         sock = socket.socket(socket.AF_UNIX)
-        path = guest.socket_paths(self.sockets, one.node).events
-        sock.connect(str(path))
+        sock.connect(str(one.config.events_socket))
         one.events_sock = sock
         one.loaded = True
         threading.Thread(target=self._guest_events, args=(one, sock),
@@ -396,7 +395,7 @@ class Lab:
             one.process.stop()
         one.qmp.close()
         one.agent.close()
-        for path in guest.socket_paths(self.sockets, node):
+        for path in one.config.sockets:
             path.unlink(missing_ok=True)
         self.log.add("lab", "guest_killed" if kill else "guest_stopped",
                      {"node": node})
@@ -441,8 +440,9 @@ class Lab:
             "fabric": self.fabric.pid if self.fabric else None,
             "sm": self.sm.pid if self.sm else None,
             "guests": {
-                g.node: {"pid": g.process.pid, "ssh_port": g.ssh_port,
-                         "console": str(g.console_sock),
+                g.node: {"pid": g.process.pid, "ssh_port": g.config.ssh_port,
+                         "console": str(g.config.console_socket),
+                         "qmp": str(g.config.qmp_socket),
                          "console_log": str(g.console_log)}
                 for g in self.guests.values()},
         }
