@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -353,3 +354,9 @@ def save_resolved(key: str, value: object) -> None:
     tmp = RESOLVED.with_suffix(".tmp")
     tmp.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
     os.replace(tmp, RESOLVED)
+
+
+def forget() -> None:
+    """Forget index and worked-out versions: the next step asks anew."""
+    RESOLVED.unlink(missing_ok=True)
+    shutil.rmtree(paths.APT / "state" / "lists", ignore_errors=True)

@@ -43,6 +43,11 @@ def built(kernel: Kernel) -> list[Path]:
     return sorted(kernel.built_modules.rglob("*.ko"))
 
 
+def names(kernel: Kernel) -> str:
+    """The built modules' names, for people."""
+    return ", ".join(p.stem for p in built(kernel)) or "no modules"
+
+
 def make_argv(kernel: Kernel, *targets: str) -> list[str]:
     """The make command that builds modules for a kernel."""
     return ["make", "-C", str(kernel.headers), f"M={kernel.built_modules}",
@@ -60,7 +65,7 @@ def step_modules(step: Step) -> str:
     if not (paths.GUEST_DRIVER / "Kbuild").exists() and not folders():
         return "nothing to build (guest-driver/ has no Kbuild)"
     if all(Stamp(f"modules-{k.series}").fresh(modules_key(k)) for k in todo):
-        return "reused, " + ", ".join(p.stem for p in built(todo[0]))
+        return f"reused, {names(todo[0])}"
     step.open_log()
     for kernel in todo:
         stamp = Stamp(f"modules-{kernel.series}")
@@ -70,7 +75,7 @@ def step_modules(step: Step) -> str:
         step.progress(f"for {kernel.release}", force=True)
         build(step, kernel)
         stamp.write(key, built(kernel))
-    return ", ".join(p.stem for p in built(todo[0]))
+    return names(todo[0])
 
 
 def build(step: Step, kernel: Kernel) -> None:

@@ -86,6 +86,12 @@ class Step:
         suffix = f" ({took:.0f} s)" if took >= 1 else ""
         self._print(f"{self.prefix}: {text}{suffix}", last=True)
 
+    def broken(self) -> None:
+        """Leave the running step's line as it is; what follows is below."""
+        if self.tty and self.last_text:
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+
     def _print(self, line: str, last: bool) -> None:
         if self.tty:
             columns = os.get_terminal_size().columns or 80

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""scripts/check: everything built, every test run, one line at the end.
+
+Theory of operation
+  First scripts/setup all.  Then the suites: `meson test` for unit and
+  simulation tests, whose cases are counted from meson's JUnit report, and
+  the programs of SUITES, each of which ends its output with a line
+  "N passed, N failed, N skipped".  A suite that fails in any other way (no
+  such line, a bad exit status, too much time) counts as one failure, so the
+  sum cannot hide it.  The last line is the sum; the exit status is 0 if
+  nothing failed and something passed.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import paths, setup_main
+from .setup_host import MESON
+from .ui import SetupError
+
+PYTHON = "/usr/bin/python3"
+COUNTS_RE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
+# What meson calls a test that did not do what it should.
+MESON_BAD = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A program that runs tests and says how many."""
+    name: str
+    program: str
+    # Seconds after which something hangs.  Only a stop for what would never
+    # end: no test's result depends on it.
+    limit: int
+
+
+SUITES = (
+    Suite("runner", "tests/runner/run.py", 600),
+    Suite("device", "tests/device/run.py", 900),
+    Suite("interop", "tests/interop/run.py", 1200),
+    Suite("lab", "tests/lab/run.py", 2400),
+)
+MESON_LIMIT = 1800
+
+
+@dataclass
+class Counts:
+    """How many cases ended how."""
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __iadd__(self, other: "Counts") -> "Counts":
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        return self
+
+    def __str__(self) -> str:
+        return (f"{self.passed} passed, {self.failed} failed, "
+                f"{self.skipped} skipped")
+
+
+def say(text: str) -> None:
+    """A line of our own among those of the suites."""
+    print(f"== {text}", flush=True)
+
+
+def run(argv: list[str], limit: int) -> tuple[int | None, str]:
+    """Run a suite, passing its output on; status (None: too long) and the
+    last line it said."""
+    last = ""
+    expired = threading.Event()
+    with subprocess.Popen(argv, cwd=paths.ROOT, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace",
+                          start_new_session=True) as proc:
+        def stop() -> None:
+            expired.set()
+            # Its guests and daemons too: they share its session's group.
+            os.killpg(proc.pid, signal.SIGTERM)
+            time.sleep(5)
+            try:
+                os.killpg(proc.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+        timer = threading.Timer(limit, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            assert proc.stdout is not None
+            for line in proc.stdout:
+                print(line, end="", flush=True)
+                if line.strip():
+                    last = line.strip()
+            status = proc.wait()
+        except BaseException:
+            os.killpg(proc.pid, signal.SIGTERM)
+            raise
+        finally:
+            timer.cancel()
+    return (None if expired.is_set() else status), last
+
+
+def settle(name: str, counts: Counts, status: int | None,
+           limit: int) -> Counts:
+    """Turn a suite's bad end into a failure if it counted none."""
+    if status is None:
+        say(f"suite {name}: stopped, not finished after {limit} s")
+        counts.failed += 1
+    elif status != 0 and counts.failed == 0:
+        say(f"suite {name}: exit status {status}, though no case failed")
+        counts.failed += 1
+    elif status == 0 and not (counts.passed or counts.failed
+                              or counts.skipped):
+        say(f"suite {name}: ran no case at all")
+        counts.failed += 1
+    say(f"suite {name}: {counts}")
+    return counts
+
+
+# -- meson ----------------------------------------------------------------
+
+def junit_counts(path: Path) -> Counts:
+    """The cases in meson's JUnit report."""
+    counts = Counts()
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        if case.find("failure") is not None or \
+                case.find("error") is not None:
+            counts.failed += 1
+        elif case.find("skipped") is not None:
+            counts.skipped += 1
+        else:
+            counts.passed += 1
+    return counts
+
+
+def bad_programs(path: Path) -> list[str]:
+    """The test programs which meson saw fail."""
+    bad = []
+    for line in path.read_text(errors="replace").splitlines():
+        record = json.loads(line)
+        if record.get("result") in MESON_BAD:
+            bad.append(f"{record['name']} ({record['result']})")
+    return bad
+
+
+def meson_suite() -> Counts:
+    """Unit and simulation tests."""
+    logs = paths.HOST / "meson-logs"
+    for name in ("testlog.json", "testlog.junit.xml"):
+        (logs / name).unlink(missing_ok=True)
+    status, _ = run([MESON, "test", "-C", str(paths.HOST), "--no-rebuild",
+                     "--print-errorlogs"], MESON_LIMIT)
+    counts = Counts()
+    try:
+        counts = junit_counts(logs / "testlog.junit.xml")
+        bad = bad_programs(logs / "testlog.json")
+        # A program that dies may leave no failed case behind.
+        if len(bad) > counts.failed:
+            counts.failed = len(bad)
+        for one in bad:
+            say(f"failed: {one}")
+    except (OSError, ValueError, ElementTree.ParseError) as exc:
+        say(f"meson left no readable report: {exc}")
+    return settle("meson", counts, status, MESON_LIMIT)
+
+
+def program_suite(suite: Suite) -> Counts:
+    """One of SUITES."""
+    status, last = run([PYTHON, str(paths.ROOT / suite.program)],
+                       suite.limit)
+    match = COUNTS_RE.match(last)
+    counts = Counts(*map(int, match.groups())) if match else Counts()
+    if not match and status == 0:
+        say(f"suite {suite.name}: its last line is not "
+            '"N passed, N failed, N skipped"')
+    return settle(suite.name, counts, status, suite.limit)
+
+
+# -- entry ----------------------------------------------------------------
+
+def main(argv: list[str]) -> int:
+    """Entry point of scripts/check."""
+    names = ["meson", *(suite.name for suite in SUITES)]
+    parser = argparse.ArgumentParser(
+        prog="scripts/check", description="build everything, run all tests",
+        usage="scripts/check [--no-setup] [SUITE...]")
+    parser.add_argument("suites", nargs="*", metavar="SUITE",
+                        help=", ".join(names) + " (default: all)")
+    parser.add_argument("--no-setup", action="store_true",
+                        help="test what is built, as it is")
+    args = parser.parse_args(argv)
+    for name in args.suites:
+        if name not in names:
+            parser.error(f"there is no suite {name}; "
+                         f"suites are {', '.join(names)}")
+    total = Counts()
+    try:
+        if not args.no_setup:
+            setup_main.run_steps(["all"])
+        wanted = args.suites or names
+        if "meson" in wanted:
+            say("suite meson")
+            total += meson_suite()
+        for suite in SUITES:
+            if suite.name not in wanted:
+                continue
+            if not (paths.ROOT / suite.program).exists():
+                say(f"suite {suite.name}: {suite.program} is not there")
+                continue
+            say(f"suite {suite.name}")
+            total += program_suite(suite)
+    except SetupError as exc:
+        setup_main.report(exc)
+        total.failed += 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        total.failed += 1
+    sys.stderr.flush()
+    print(total, flush=True)
+    return 0 if total.failed == 0 and total.passed > 0 else 1
