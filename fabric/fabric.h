@@ -96,9 +96,7 @@ typedef enum FabricDrop {
     FABRIC_DROP_STALLED,          /* port stalled after several lifetimes */
     FABRIC_DROP_VL15_FULL,
     FABRIC_DROP_FAULT,
-    FABRIC_DROP_DELAY_FULL,       /* several copies, delay line full */
     FABRIC_DROP_NOT_FOR_US,       /* reached a switch's port 0, no agent */
-    FABRIC_DROP_NOT_MINE,         /* reached a host port with another LID */
     FABRIC_DROP_COUNT
 } FabricDrop;
 const char *fabric_drop_name(FabricDrop drop);  /* "link-down", ... */
@@ -180,12 +178,17 @@ typedef struct FabricOps {
     /* The host has packets to take or room to use on this port. */
     void (*kick)(void *opaque, void *node_opaque, unsigned port);
     void (*event)(void *opaque, const FabricEvent *event);
+    /*
+     * The host wrote what cannot be into a ring of this port.  The port is
+     * disabled already; the owner should detach the host, but not in here.
+     */
+    void (*broken)(void *opaque, void *node_opaque, unsigned port);
     /* For cables with a bit set by fabric_cable_capture(). */
     void (*capture)(void *opaque, unsigned captures,
                     const FabricPacket *packet);
 } FabricOps;
 
-/* Ports of switches and of hosts, in one view (counters of the walk). */
+/* What a cable carried, and what went no further after it. */
 typedef struct FabricCableStats {
     uint64_t packets[2], bytes[2];        /* by direction */
     uint64_t drops[2][FABRIC_DROP_COUNT];
