@@ -10,7 +10,8 @@
  * that fits no outstanding request (its QP was reset or destroyed, or the
  * adapter repeats itself) is dropped and counted.
  *
- * Consumed CQEs are returned to the adapter once per poll.
+ * Consumed CQEs are returned to the adapter in batches: a CQ has more spare
+ * entries than we ever keep back, and each store to a register is dear.
  *
  * An error CQE stops its QP; flush.c makes the rest.  Flushed completions
  * of a work queue follow when its last real one was polled.
@@ -93,6 +94,7 @@ static bool ehca_cqe_valid(struct ehca_cq *cq)
 static struct ehca_slot *ehca_wq_complete(struct ehca_wq *wq, u64 id)
 {
 	u32 idx = id & EHCA_WQE_ID_INDEX_MASK;
+	/* pairs with the release in ehca_wq_push() */
 	u64 head = smp_load_acquire(&wq->head);
 	u32 ahead;
 
@@ -173,6 +175,8 @@ static bool ehca_cqe_to_wc(struct ehca_cq *cq, const void *cqe,
 	return true;
 }
 
+static_assert(EHCA_CQ_RETURN_BATCH < EHCA_CQ_SPARE_ENTRIES);
+
 int ehca_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 {
 	struct ehca_cq *cq = to_ecq(ibcq);
@@ -205,8 +209,11 @@ int ehca_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 	}
 	if (drained && n < num)
 		n += ehca_flush_poll(cq, num - n, wc + n, true);
-	if (consumed)
-		ehca_reg_write(cq->regs, EHCA_CQX_FECA, consumed);
+	cq->unreturned += consumed;
+	if (cq->unreturned >= EHCA_CQ_RETURN_BATCH) {
+		ehca_reg_write(cq->regs, EHCA_CQX_FECA, cq->unreturned);
+		cq->unreturned = 0;
+	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return n;
 }
@@ -308,6 +315,7 @@ int ehca_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	cq->dev = dev;
 	cq->toggle = true;
 	cq->idx = 0;
+	cq->unreturned = 0;
 	cq->armed = false;
 	spin_lock_init(&cq->lock);
 	spin_lock_init(&cq->flush_lock);

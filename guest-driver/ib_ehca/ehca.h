@@ -71,6 +71,8 @@
 #define EHCA_EQ_WATCH_MS	1000
 #define EHCA_EQ_POLL_MS		10
 #define EHCA_CQ_LIMIT		65535
+/* Consumed CQEs are returned so many at a time, less than the spare ones */
+#define EHCA_CQ_RETURN_BATCH	16
 #define EHCA_QP_LIMIT		65535
 
 struct ehca_dev;
@@ -246,6 +248,7 @@ struct ehca_cq {
 	spinlock_t lock;
 	u32 idx;
 	bool toggle;
+	u32 unreturned;			/* consumed, adapter not told yet */
 
 	spinlock_t flush_lock;
 	struct list_head flush_list;	/* struct ehca_wq.flush_entry */

@@ -48,6 +48,7 @@ static struct ehca_slot *ehca_wq_slot(struct ehca_wq *wq, u64 ahead)
  */
 static s64 ehca_wq_next_flush(struct ehca_wq *wq, bool drained)
 {
+	/* pairs with the release in ehca_wq_push() */
 	u64 n = smp_load_acquire(&wq->head) - wq->tail;
 	struct ehca_slot *slot;
 	u64 i;

@@ -46,6 +46,8 @@ static u32 ehca_access(int access)
 	return acl;
 }
 
+static_assert(EHCA_RPAGES_MAX * sizeof(__be64) == EHCA_CB_SIZE);
+
 static bool ehca_access_ok(int access)
 {
 	/* as IBTA 11.2.8.2 and the adapter's own drivers demand */
@@ -166,7 +168,7 @@ int ehca_max_mr_create(struct ehca_dev *dev)
 	if (!ram.end)
 		return -EINVAL;
 
-	pl.list = kzalloc(EHCA_RPAGES_MAX * sizeof(*pl.list), GFP_KERNEL);
+	pl.list = kzalloc(EHCA_CB_SIZE, GFP_KERNEL);
 	dev->hole_order = get_order(pgsize);
 	dev->hole = alloc_pages(GFP_KERNEL | __GFP_ZERO, dev->hole_order);
 	ret = ida_alloc_min(&dev->pd_ida, 1, GFP_KERNEL);
@@ -273,7 +275,7 @@ struct ib_mr *ehca_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 	if (!ehca_access_ok(access) || !length)
 		return ERR_PTR(-EINVAL);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
-	pl.list = kzalloc(EHCA_RPAGES_MAX * sizeof(*pl.list), GFP_KERNEL);
+	pl.list = kzalloc(EHCA_CB_SIZE, GFP_KERNEL);
 	if (!mr || !pl.list) {
 		ret = -ENOMEM;
 		goto err_mem;
