@@ -207,12 +207,13 @@ static void cm_reap_work(struct work_struct *work)
 }
 
 /* Both ids, or only ours when the peer's is not known yet. */
-static struct cm_conn *cm_find(u32 local_id, u32 remote_id)
+static struct cm_conn *cm_find(struct cm_device *dev, u32 local_id,
+			       u32 remote_id)
 {
 	struct cm_conn *c = xa_load(&cm_ids, local_id);
 
 	lockdep_assert_held(&cm_lock);
-	if (!c || !c->dev || c->state == APM_CM_IDLE ||
+	if (!c || c->dev != dev || c->state == APM_CM_IDLE ||
 	    c->state == APM_CM_LISTEN)
 		return NULL;
 	if (c->remote_id && c->remote_id != remote_id)
@@ -901,7 +902,8 @@ refuse:
 static void cm_rx_mra(struct cm_rx *rx)
 {
 	struct cm_mra_msg *mra = &rx->mad->mra;
-	struct cm_conn *c = cm_find(IBA_GET(CM_MRA_REMOTE_COMM_ID, mra),
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_MRA_REMOTE_COMM_ID, mra),
 				    IBA_GET(CM_MRA_LOCAL_COMM_ID, mra));
 	u8 which = IBA_GET(CM_MRA_MESSAGE_MRAED, mra);
 	struct apm_cm_event ev = { .event = APM_CM_MRA_RECEIVED };
@@ -955,7 +957,7 @@ static void cm_rx_rej(struct cm_rx *rx)
 		memcpy(&guid, IBA_GET_MEM_PTR(CM_REJ_ARI, rej), sizeof(guid));
 		c = cm_find_remote(rx->dev, sender, guid);
 		if (!c)
-			c = cm_find(ours, sender);
+			c = cm_find(rx->dev, ours, sender);
 	} else if (which == CM_WHICH_REQ) {
 		c = xa_load(&cm_ids, ours);
 		if (c && (!c->active || c->dev != rx->dev ||
@@ -963,7 +965,7 @@ static void cm_rx_rej(struct cm_rx *rx)
 			   c->state != APM_CM_MRA_REQ_RCVD)))
 			c = NULL;
 	} else {
-		c = cm_find(ours, sender);
+		c = cm_find(rx->dev, ours, sender);
 	}
 	if (!c)
 		goto drop;
@@ -1011,7 +1013,8 @@ static void cm_rx_rep(struct cm_rx *rx)
 {
 	struct cm_rep_msg *rep = &rx->mad->rep;
 	u32 remote_id = IBA_GET(CM_REP_LOCAL_COMM_ID, rep);
-	struct cm_conn *c = cm_find(IBA_GET(CM_REP_REMOTE_COMM_ID, rep),
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_REP_REMOTE_COMM_ID, rep),
 				    remote_id);
 	struct apm_cm_event ev = { .event = APM_CM_REP_RECEIVED };
 	struct apm_cm_rep_event *p = &ev.u.rep;
@@ -1088,7 +1091,8 @@ static void cm_rx_rep(struct cm_rx *rx)
 static void cm_rx_rtu(struct cm_rx *rx)
 {
 	struct cm_rtu_msg *rtu = &rx->mad->rtu;
-	struct cm_conn *c = cm_find(IBA_GET(CM_RTU_REMOTE_COMM_ID, rtu),
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_RTU_REMOTE_COMM_ID, rtu),
 				    IBA_GET(CM_RTU_LOCAL_COMM_ID, rtu));
 
 	if (!c) {
@@ -1113,13 +1117,14 @@ static void cm_rx_rtu(struct cm_rx *rx)
 static struct cm_conn *cm_establish(struct cm_conn *c)
 {
 	u32 local_id = c->local_id, remote_id = c->remote_id;
+	struct cm_device *dev = c->dev;
 
 	if (c->state != APM_CM_REP_SENT && c->state != APM_CM_MRA_REP_RCVD)
 		return c;
 	cm_stop_timed(c);
 	c->state = APM_CM_ESTABLISHED;
 	cm_deliver_simple(c, APM_CM_USER_ESTABLISHED, NULL, 0);
-	return cm_find(local_id, remote_id);
+	return cm_find(dev, local_id, remote_id);
 }
 
 static void cm_rx_dreq(struct cm_rx *rx)
@@ -1127,7 +1132,7 @@ static void cm_rx_dreq(struct cm_rx *rx)
 	struct cm_dreq_msg *dreq = &rx->mad->dreq;
 	u32 ours = IBA_GET(CM_DREQ_REMOTE_COMM_ID, dreq);
 	u32 sender = IBA_GET(CM_DREQ_LOCAL_COMM_ID, dreq);
-	struct cm_conn *c = cm_find(ours, sender);
+	struct cm_conn *c = cm_find(rx->dev, ours, sender);
 	struct cm_mad mad;
 
 	if (!c) {
@@ -1183,7 +1188,8 @@ static void cm_rx_dreq(struct cm_rx *rx)
 static void cm_rx_drep(struct cm_rx *rx)
 {
 	struct cm_drep_msg *drep = &rx->mad->drep;
-	struct cm_conn *c = cm_find(IBA_GET(CM_DREP_REMOTE_COMM_ID, drep),
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_DREP_REMOTE_COMM_ID, drep),
 				    IBA_GET(CM_DREP_LOCAL_COMM_ID, drep));
 
 	if (!c || (c->state != APM_CM_DREQ_SENT &&
@@ -1257,7 +1263,7 @@ static void cm_rx_lap(struct cm_rx *rx)
 	u32 ours = IBA_GET(CM_LAP_REMOTE_COMM_ID, lap);
 	u32 sender = IBA_GET(CM_LAP_LOCAL_COMM_ID, lap);
 	struct apm_cm_event ev = { .event = APM_CM_LAP_RECEIVED };
-	struct cm_conn *c = cm_find(ours, sender);
+	struct cm_conn *c = cm_find(rx->dev, ours, sender);
 	u8 info[APM_CM_INFO_SIZE];
 	struct cm_path path;
 	u8 info_len = 0;
@@ -1315,7 +1321,7 @@ static void cm_rx_lap(struct cm_rx *rx)
 
 			cm_deliver(c, &cross);
 		}
-		c = cm_find(ours, sender);
+		c = cm_find(rx->dev, ours, sender);
 		if (!c || c->state != APM_CM_ESTABLISHED ||
 		    c->lap_state != APM_CM_LAP_IDLE)
 			return;		/* repeated by the peer */
@@ -1341,7 +1347,8 @@ static void cm_rx_lap(struct cm_rx *rx)
 static void cm_rx_apr(struct cm_rx *rx)
 {
 	struct cm_apr_msg *apr = &rx->mad->apr;
-	struct cm_conn *c = cm_find(IBA_GET(CM_APR_REMOTE_COMM_ID, apr),
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_APR_REMOTE_COMM_ID, apr),
 				    IBA_GET(CM_APR_LOCAL_COMM_ID, apr));
 	struct apm_cm_event ev = { .event = APM_CM_APR_RECEIVED };
 
@@ -2140,7 +2147,7 @@ void cm_core_device_gone(struct cm_device *dev)
 int cm_core_init(void)
 {
 	cm_next_id = get_random_u32();
-	cm_wq = alloc_ordered_workqueue("apm_cm", WQ_MEM_RECLAIM);
+	cm_wq = alloc_ordered_workqueue("apm_cm", 0);
 	return cm_wq ? 0 : -ENOMEM;
 }
 

@@ -93,7 +93,10 @@ static int at_parse_value(struct at_cmd *cmd, const struct at_word *w,
 			return at_bad(cmd, -EINVAL, w->name, value,
 				      "PORT:DGID such as 1:fe80::2:c903:0:1");
 		*colon = 0;
-		if (kstrtou32(value, 10, &port) || port < 1 || port > 255)
+		if (kstrtou32(value, 10, &port))
+			port = 0;
+		*colon = ':';
+		if (port < 1 || port > 255)
 			return at_bad(cmd, -EINVAL, w->name, value,
 				      "a local port number from 1 before the first colon");
 		if (!at_parse_gid(colon + 1, &rail->dgid))

@@ -319,6 +319,10 @@ static void at_end(const char *by, bool tell)
 		at_event("disconnected",
 			 "\"qpn\":%u,\"port\":%u,\"by\":\"%s\"",
 			 c->qp->qp_num, at.cur.port, by);
+	else if (tell && at.state == AT_CONNECTING)
+		at_event("connect_failed",
+			 "\"why\":\"ended by %s\",\"errno\":%d", by,
+			 ECONNABORTED);
 	at.gen = 0;
 	at.id = NULL;
 	at.c = NULL;
@@ -1580,7 +1584,7 @@ void at_control_status(struct seq_file *s)
 
 int at_control_init(void)
 {
-	at_wq = alloc_ordered_workqueue("apm_traffic", WQ_MEM_RECLAIM);
+	at_wq = alloc_ordered_workqueue("apm_traffic", 0);
 	if (!at_wq)
 		return -ENOMEM;
 	INIT_DELAYED_WORK(&at.arm_work, at_arm_work);

@@ -687,7 +687,7 @@ static int __init sa_notice_init(void)
 {
 	int ret;
 
-	sn_wq = alloc_ordered_workqueue("sa_notice", WQ_MEM_RECLAIM);
+	sn_wq = alloc_ordered_workqueue("sa_notice", 0);
 	if (!sn_wq)
 		return -ENOMEM;
 	atomic_set(&sn_tid, get_random_u32());
