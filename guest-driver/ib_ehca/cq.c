@@ -123,27 +123,30 @@ static bool ehca_cqe_to_wc(struct ehca_cq *cq, const void *cqe,
 
 	/* destroy takes cq->lock after the token is gone: qp stays valid */
 	qp = xa_load(&dev->qps, get32(cqe, EHCA_CQE_QP_TOKEN));
-	if (!qp) {
-		ehca_stat(dev, EHCA_STAT_CQE_STALE);
-		return false;
-	}
+	if (!qp)
+		goto stale;
 	wq = recv ? &qp->rq : &qp->sq;
 	/* work requests purged on SQE to RTS were flushed here (flush.c) */
 	if (status & EHCA_CQE_STATUS_PURGE) {
 		ehca_stat(dev, EHCA_STAT_CQE_PURGED);
 		return false;
 	}
-	slot = wq->cq == cq ? ehca_wq_complete(wq, get64(cqe, EHCA_CQE_ID)) :
-	       NULL;
-	if (!slot) {
-		ehca_stat(dev, EHCA_STAT_CQE_STALE);
-		return false;
-	}
-
+	if (wq->cq != cq)
+		goto stale;
 	memset(wc, 0, sizeof(*wc));
-	wc->wr_id = slot->wr_id;
+	if (recv && qp->srq) {
+		if (!ehca_srq_complete(qp->srq, get64(cqe, EHCA_CQE_ID),
+				       &wc->wr_id))
+			goto stale;
+		wc->opcode = IB_WC_RECV;
+	} else {
+		slot = ehca_wq_complete(wq, get64(cqe, EHCA_CQE_ID));
+		if (!slot)
+			goto stale;
+		wc->wr_id = slot->wr_id;
+		wc->opcode = slot->opcode;
+	}
 	wc->qp = &qp->ibqp;
-	wc->opcode = slot->opcode;
 	if (recv && optype == EHCA_CQE_OPTYPE_RECV_RDMA_IMM)
 		wc->opcode = IB_WC_RECV_RDMA_WITH_IMM;
 	wc->byte_len = get32(cqe, EHCA_CQE_BYTES);
@@ -171,8 +174,12 @@ static bool ehca_cqe_to_wc(struct ehca_cq *cq, const void *cqe,
 	if (!recv && ehca_qp_is_ud(qp))
 		ehca_qp_enter_sqe(qp);
 	else
-		ehca_qp_enter_err(qp, EHCA_CALL_ATOMIC);
+		ehca_qp_enter_err(qp, false, EHCA_CALL_ATOMIC);
 	return true;
+
+stale:
+	ehca_stat(dev, EHCA_STAT_CQE_STALE);
+	return false;
 }
 
 static_assert(EHCA_CQ_RETURN_BATCH < EHCA_CQ_SPARE_ENTRIES);
@@ -252,10 +259,11 @@ void ehca_cq_complete(struct ehca_cq *cq)
  * QP has, as its own may be used again.  cq->lock held; the adapter has
  * stopped writing for this QP.
  */
-void ehca_cq_clean(struct ehca_cq *cq, u32 qp_token)
+void ehca_cq_clean(struct ehca_cq *cq, struct ehca_qp *qp)
 {
 	bool toggle = cq->toggle;
 	u32 idx = cq->idx;
+	u64 wr_id;
 	u32 i;
 
 	for (i = 0; i < cq->entries; i++) {
@@ -265,8 +273,15 @@ void ehca_cq_clean(struct ehca_cq *cq, u32 qp_token)
 		    toggle)
 			break;
 		dma_rmb();
-		if (get32(cqe, EHCA_CQE_QP_TOKEN) == qp_token)
+		if (get32(cqe, EHCA_CQE_QP_TOKEN) == qp->token) {
+			/* the SRQ's slot is free again */
+			if (qp->srq && cqe[EHCA_CQE_FLAGS] &
+			    EHCA_CQE_FLAG_RECV)
+				ehca_srq_complete(qp->srq,
+						  get64(cqe, EHCA_CQE_ID),
+						  &wr_id);
 			put32(cqe, EHCA_CQE_QP_TOKEN, ~0U);
+		}
 		if (++idx == cq->entries) {
 			idx = 0;
 			toggle = !toggle;

@@ -22,6 +22,7 @@ static const char * const ehca_stat_names[EHCA_STAT_NR] = {
 	[EHCA_STAT_QP_FATAL]		= "qp_error",
 	[EHCA_STAT_CQ_ERR]		= "cq_error",
 	[EHCA_STAT_SRQ_LIMIT]		= "srq_limit_reached",
+	[EHCA_STAT_SRQ_ERR]		= "srq_error",
 	[EHCA_STAT_EQ_OTHER]		= "other_eq_events",
 	[EHCA_STAT_EQ_UNKNOWN_TOKEN]	= "events_for_destroyed_objects",
 	[EHCA_STAT_PORT_ACTIVE]		= "port_active",

@@ -146,6 +146,7 @@ enum ehca_stat {
 	EHCA_STAT_QP_FATAL,
 	EHCA_STAT_CQ_ERR,
 	EHCA_STAT_SRQ_LIMIT,
+	EHCA_STAT_SRQ_ERR,
 	EHCA_STAT_EQ_OTHER,
 	EHCA_STAT_EQ_UNKNOWN_TOKEN,
 	EHCA_STAT_PORT_ACTIVE,
@@ -201,6 +202,7 @@ struct ehca_dev {
 
 	struct xarray cqs;	/* by token */
 	struct xarray qps;	/* by token */
+	struct xarray srqs;	/* by token, given out together with QPs' */
 	u32 cq_next, qp_next;
 	atomic_t nr_cqs, nr_qps;
 	struct ida pd_ida;
@@ -304,6 +306,25 @@ struct ehca_wq {
 	u64 recovered;		/* head at the last SQE to RTS */
 };
 
+struct ehca_srq {
+	struct ib_srq ibsrq;
+	struct ehca_dev *dev;
+	u64 handle;
+	u32 token;
+	u32 real_qpn;
+	void __iomem *regs;
+	struct ehca_queue q;
+	u32 nr;			/* WQEs in the ring */
+	u32 stride;
+	u32 max_post;
+	spinlock_t lock;
+	struct ehca_slot *slot;
+	u32 head_idx;
+	u32 posted;		/* without completion */
+	refcount_t ref;
+	struct completion free;
+};
+
 struct ehca_qp {
 	struct ib_qp ibqp;
 	struct ehca_dev *dev;
@@ -319,6 +340,8 @@ struct ehca_qp {
 	bool rearmed;		/* PATH_MIG_STATE was ever set to REARM */
 	bool sqd_notify;
 	bool smp_ok;		/* QP0 may send to QP0 */
+	struct ehca_srq *srq;	/* then rq is empty */
+	bool err_wanted;	/* software moved it to ERR */
 	struct ehca_wq sq;
 	struct ehca_wq rq;
 	atomic_t ev_path_mig, ev_path_mig_filtered, ev_path_mig_err;
@@ -355,6 +378,11 @@ static inline struct ehca_cq *to_ecq(struct ib_cq *ibcq)
 static inline struct ehca_qp *to_eqp(struct ib_qp *ibqp)
 {
 	return container_of(ibqp, struct ehca_qp, ibqp);
+}
+
+static inline struct ehca_srq *to_esrq(struct ib_srq *ibsrq)
+{
+	return container_of(ibsrq, struct ehca_srq, ibsrq);
 }
 
 static inline void ehca_stat(struct ehca_dev *dev, enum ehca_stat stat)
@@ -512,7 +540,7 @@ int ehca_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
 struct ehca_cq *ehca_cq_get(struct ehca_dev *dev, u32 token);
 void ehca_cq_put(struct ehca_cq *cq);
 void ehca_cq_complete(struct ehca_cq *cq);
-void ehca_cq_clean(struct ehca_cq *cq, u32 qp_token);
+void ehca_cq_clean(struct ehca_cq *cq, struct ehca_qp *qp);
 
 /* qp.c */
 extern unsigned int ehca_port_act_wait;
@@ -527,15 +555,33 @@ struct ehca_qp *ehca_qp_get(struct ehca_dev *dev, u32 token);
 void ehca_qp_put(struct ehca_qp *qp);
 void ehca_qp_eqe(struct ehca_dev *dev, u32 id, u32 token);
 bool ehca_qp_is_ud(const struct ehca_qp *qp);
+bool ehca_sges_ok(u32 sges, u32 wanted);
+
+/* srq.c */
+int ehca_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
+		    struct ib_udata *udata);
+int ehca_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
+		    enum ib_srq_attr_mask mask, struct ib_udata *udata);
+int ehca_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
+int ehca_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
+struct ehca_srq *ehca_srq_get(struct ehca_dev *dev, u32 token);
+void ehca_srq_put(struct ehca_srq *srq);
+void ehca_srq_eqe(struct ehca_dev *dev, u32 id, u32 token);
+bool ehca_srq_complete(struct ehca_srq *srq, u64 id, u64 *wr_id);
+int ehca_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad_wr);
 
 /* wr.c */
+void ehca_wqe_sges(void *wqe, unsigned int off, const struct ib_sge *sge,
+		   int num);
 int ehca_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		   const struct ib_send_wr **bad_wr);
 int ehca_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		   const struct ib_recv_wr **bad_wr);
 
 /* flush.c */
-void ehca_qp_enter_err(struct ehca_qp *qp, unsigned int flags);
+void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe,
+		       unsigned int flags);
 void ehca_qp_enter_sqe(struct ehca_qp *qp);
 int ehca_qp_sqe_purge(struct ehca_qp *qp, u64 *from);
 void ehca_qp_sqe_done(struct ehca_qp *qp, u64 from);

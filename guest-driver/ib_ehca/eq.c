@@ -156,8 +156,10 @@ static void ehca_eqe(struct ehca_dev *dev, u64 eqe)
 	case EHCA_EQE_SQ_DRAINED:
 	case EHCA_EQE_QP_ERR:
 	case EHCA_EQE_QP_ERR_2:
-	case EHCA_EQE_SRQ_LIMIT:
 		ehca_qp_eqe(dev, id, token);
+		break;
+	case EHCA_EQE_SRQ_LIMIT:
+		ehca_srq_eqe(dev, id, token);
 		break;
 	case EHCA_EQE_CQ_ERR:
 	case EHCA_EQE_CQ_ERR_2:

@@ -64,10 +64,11 @@ static s64 ehca_wq_next_flush(struct ehca_wq *wq, bool drained)
 		/* its own completion comes first */
 		if (!wq->flush_open || !drained)
 			return -1;
-		dev_warn_ratelimited(&wq->qp->dev->pdev->dev,
-				     "QP %#x: no completion for a %s request the adapter says it completed; flushing it\n",
-				     wq->qp->real_qpn,
-				     wq->is_send ? "send" : "receive");
+		if (!wq->qp->srq)
+			dev_warn_ratelimited(&wq->qp->dev->pdev->dev,
+					     "QP %#x: no completion for a %s request the adapter says it completed; flushing it\n",
+					     wq->qp->real_qpn, wq->is_send ?
+					     "send" : "receive");
 		wq->flush_from = wq->tail + i;
 		return i;
 	}
@@ -206,19 +207,26 @@ static u64 ehca_wq_unprocessed(struct ehca_wq *wq, long rc, u64 addr)
 	return from;
 }
 
-/* The QP is in ERR: flush both queues. */
-void ehca_qp_enter_err(struct ehca_qp *qp, unsigned int flags)
+/*
+ * The QP is in ERR: flush both queues.  @was_sqe: the adapter's place is at a
+ * request that has its error completion already.  For QPs that use an SRQ
+ * the adapter cannot be asked (doc 8.8), and receives are not theirs.
+ */
+void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe, unsigned int flags)
 {
-	u64 sq_addr, rq_addr;
-	long rc;
+	u64 sq_addr = 0, rq_addr = 0;
+	long rc = EHCA_RC_R_STATE;
+	u64 from;
 
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
-	rc = ehca_h_getc(qp->dev, qp->handle, EHCA_GETC_ERR, &sq_addr,
-			 &rq_addr, flags);
-	ehca_wq_flush_start(&qp->sq, ehca_wq_unprocessed(&qp->sq, rc,
-							 sq_addr));
-	ehca_wq_flush_start(&qp->rq, ehca_wq_unprocessed(&qp->rq, rc,
-							 rq_addr));
+	if (!qp->srq)
+		rc = ehca_h_getc(qp->dev, qp->handle, EHCA_GETC_ERR, &sq_addr,
+				 &rq_addr, flags);
+	from = ehca_wq_unprocessed(&qp->sq, rc, sq_addr);
+	ehca_wq_flush_start(&qp->sq, from + (was_sqe && !rc));
+	if (!qp->srq)
+		ehca_wq_flush_start(&qp->rq,
+				    ehca_wq_unprocessed(&qp->rq, rc, rq_addr));
 }
 
 /*
@@ -336,7 +344,7 @@ void ehca_wq_reset(struct ehca_wq *wq)
 	unsigned long flags;
 
 	ehca_wq_lock_all(wq, &flags);
-	ehca_cq_clean(wq->cq, wq->qp->token);
+	ehca_cq_clean(wq->cq, wq->qp);
 	if (wq->flushing)
 		list_del_init(&wq->flush_entry);
 	wq->flushing = false;

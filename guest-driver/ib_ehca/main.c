@@ -81,6 +81,11 @@ static int ehca_query_device(struct ib_device *ibdev,
 	attr->max_mcast_qp_attach = lim->max_mcast_attach;
 	attr->max_total_mcast_qp_attach = lim->max_total_mcast_attach;
 	attr->max_ah = lim->max_ah;
+	if (dev->caps & EHCA_CAP_SRQ) {
+		attr->max_srq = lim->max_qp;
+		attr->max_srq_wr = lim->max_wr;
+		attr->max_srq_sge = EHCA_SRQ_MAX_SGES;
+	}
 	attr->max_pkeys = EHCA_PORTCB_MAX_PKEYS;
 	attr->local_ca_ack_delay = lim->ack_delay;
 	return 0;
@@ -144,6 +149,17 @@ static struct attribute *ehca_attrs[] = {
 
 static const struct attribute_group ehca_attr_group = {
 	.attrs = ehca_attrs,
+};
+
+/* offered if the adapter has SRQs (doc 19.1) */
+static const struct ib_device_ops ehca_srq_ops = {
+	.create_srq = ehca_create_srq,
+	.destroy_srq = ehca_destroy_srq,
+	.modify_srq = ehca_modify_srq,
+	.post_srq_recv = ehca_post_srq_recv,
+	.query_srq = ehca_query_srq,
+
+	INIT_RDMA_OBJ_SIZE(ib_srq, ehca_srq, ibsrq),
 };
 
 static const struct ib_device_ops ehca_dev_ops = {
@@ -290,6 +306,7 @@ static int ehca_probe(struct platform_device *pdev)
 	spin_lock_init(&dev->hcall_lock);
 	xa_init_flags(&dev->cqs, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->srqs, XA_FLAGS_LOCK_IRQ);
 	ida_init(&dev->pd_ida);
 
 	ret = ehca_sense(dev);
@@ -310,6 +327,8 @@ static int ehca_probe(struct platform_device *pdev)
 	scnprintf(ibdev->node_desc, sizeof(ibdev->node_desc), "%.48s ehca",
 		  init_utsname()->nodename);
 	ib_set_device_ops(ibdev, &ehca_dev_ops);
+	if (dev->caps & EHCA_CAP_SRQ)
+		ib_set_device_ops(ibdev, &ehca_srq_ops);
 	platform_set_drvdata(pdev, dev);
 
 	/* no DMA device: DMA addresses are kernel addresses, see mr.c */
@@ -334,6 +353,7 @@ err_eqs:
 err_dealloc:
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->qps);
+	xa_destroy(&dev->srqs);
 	ida_destroy(&dev->pd_ida);
 	ib_dealloc_device(ibdev);
 	return ret;
@@ -350,6 +370,7 @@ static void ehca_remove(struct platform_device *pdev)
 	ehca_eqs_destroy(dev);
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->qps);
+	xa_destroy(&dev->srqs);
 	ida_destroy(&dev->pd_ida);
 	ib_dealloc_device(&dev->ibdev);
 }

@@ -137,17 +137,31 @@ static void ehca_qp_check_err(struct ehca_dev *dev, struct ehca_qp *qp)
 			    EHCA_CALL_ATOMIC))
 		return;
 	if (get32(dev->err_block, EHCA_QPCB_QP_STATE) == EHCA_QPS_ERR)
-		ehca_qp_enter_err(qp, EHCA_CALL_ATOMIC);
+		ehca_qp_enter_err(qp, false, EHCA_CALL_ATOMIC);
+}
+
+static void ehca_qp_event(struct ehca_qp *qp, enum ib_event_type type)
+{
+	struct ib_event ev = {
+		.device = &qp->dev->ibdev,
+		.event = type,
+		.element.qp = &qp->ibqp,
+	};
+
+	if (qp->ibqp.event_handler)
+		qp->ibqp.event_handler(&ev, qp->ibqp.qp_context);
 }
 
 /* A QP event from the EQ (doc 14.2); tasklet context */
 void ehca_qp_eqe(struct ehca_dev *dev, u32 id, u32 token)
 {
 	struct ehca_qp *qp = ehca_qp_get(dev, token);
-	struct ib_event ev = { .device = &dev->ibdev };
 
 	if (!qp) {
-		ehca_stat(dev, EHCA_STAT_EQ_UNKNOWN_TOKEN);
+		if (id == EHCA_EQE_QP_ERR || id == EHCA_EQE_QP_ERR_2)
+			ehca_srq_eqe(dev, id, token);
+		else
+			ehca_stat(dev, EHCA_STAT_EQ_UNKNOWN_TOKEN);
 		return;
 	}
 	switch (id) {
@@ -158,45 +172,42 @@ void ehca_qp_eqe(struct ehca_dev *dev, u32 id, u32 token)
 			dev_info_ratelimited(&dev->pdev->dev,
 					     "QP %#x: path-migrated event not passed on, REARM was never requested\n",
 					     qp->real_qpn);
-			goto out;
+			break;
 		}
 		ehca_stat(dev, EHCA_STAT_PATH_MIG);
 		atomic_inc(&qp->ev_path_mig);
-		ev.event = IB_EVENT_PATH_MIG;
+		ehca_qp_event(qp, IB_EVENT_PATH_MIG);
 		break;
 	case EHCA_EQE_PATH_MIG_FAILED:
 		ehca_stat(dev, EHCA_STAT_PATH_MIG_ERR);
 		atomic_inc(&qp->ev_path_mig_err);
-		ev.event = IB_EVENT_PATH_MIG_ERR;
+		ehca_qp_event(qp, IB_EVENT_PATH_MIG_ERR);
 		break;
 	case EHCA_EQE_COMM_EST:
 		ehca_stat(dev, EHCA_STAT_COMM_EST);
 		atomic_inc(&qp->ev_comm_est);
-		ev.event = IB_EVENT_COMM_EST;
+		ehca_qp_event(qp, IB_EVENT_COMM_EST);
 		break;
 	case EHCA_EQE_SQ_DRAINED:
 		ehca_stat(dev, EHCA_STAT_SQ_DRAINED);
 		atomic_inc(&qp->ev_sq_drained);
-		if (!READ_ONCE(qp->sqd_notify))
-			goto out;
-		ev.event = IB_EVENT_SQ_DRAINED;
+		if (READ_ONCE(qp->sqd_notify))
+			ehca_qp_event(qp, IB_EVENT_SQ_DRAINED);
 		break;
 	case EHCA_EQE_QP_ERR:
 	case EHCA_EQE_QP_ERR_2:
-		ehca_stat(dev, EHCA_STAT_QP_FATAL);
-		atomic_inc(&qp->ev_fatal);
-		ehca_qp_error_data(dev, qp);
-		ehca_qp_check_err(dev, qp);
-		ev.event = IB_EVENT_QP_FATAL;
+		/* an SRQ's QP tells so of a wanted move to ERR too */
+		if (!qp->srq || !READ_ONCE(qp->err_wanted)) {
+			ehca_stat(dev, EHCA_STAT_QP_FATAL);
+			atomic_inc(&qp->ev_fatal);
+			ehca_qp_error_data(dev, qp);
+			ehca_qp_check_err(dev, qp);
+			ehca_qp_event(qp, IB_EVENT_QP_FATAL);
+		}
+		if (qp->srq)
+			ehca_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 		break;
-	default:
-		ehca_stat(dev, EHCA_STAT_EQ_OTHER);
-		goto out;
 	}
-	ev.element.qp = &qp->ibqp;
-	if (qp->ibqp.event_handler)
-		qp->ibqp.event_handler(&ev, qp->ibqp.qp_context);
-out:
 	ehca_qp_put(qp);
 }
 
@@ -204,7 +215,7 @@ out:
 /* Create                                                             */
 /* ------------------------------------------------------------------ */
 
-static bool ehca_sges_ok(u32 sges, u32 wanted)
+bool ehca_sges_ok(u32 sges, u32 wanted)
 {
 	unsigned int i;
 
@@ -253,6 +264,16 @@ static int ehca_wq_init(struct ehca_qp *qp, struct ehca_wq *wq,
 	}
 	wq->slot = kvcalloc(wq->nr, sizeof(*wq->slot), GFP_KERNEL);
 	return wq->slot ? 0 : -ENOMEM;
+}
+
+/* The receive queue of a QP that uses an SRQ */
+static int ehca_wq_init_none(struct ehca_qp *qp, struct ehca_cq *cq)
+{
+	qp->rq.qp = qp;
+	qp->rq.cq = cq;
+	spin_lock_init(&qp->rq.lock);
+	INIT_LIST_HEAD(&qp->rq.flush_entry);
+	return 0;
 }
 
 static void ehca_wq_free(struct ehca_wq *wq)
@@ -350,13 +371,18 @@ static int ehca_qp_check_init(struct ehca_dev *dev, struct ehca_qp *qp,
 		return -EOPNOTSUPP;
 	}
 	max_sge = min(max_sge, dev->lim.max_sge);
-	if (init->create_flags || init->srq || qp->ibqp.uobject)
+	if (init->create_flags || qp->ibqp.uobject)
 		return -EOPNOTSUPP;
+	if (init->srq && (init->qp_type == IB_QPT_UC ||
+			  ehca_qp_is_special(qp)))
+		return -EINVAL;
 	if (cap->max_inline_data || !init->send_cq || !init->recv_cq)
 		return -EINVAL;
 	if (cap->max_send_wr > dev->lim.max_wr ||
-	    cap->max_recv_wr > dev->lim.max_wr ||
-	    cap->max_send_sge > max_sge || cap->max_recv_sge > max_sge)
+	    cap->max_send_sge > max_sge)
+		return -EINVAL;
+	if (!init->srq && (cap->max_recv_wr > dev->lim.max_wr ||
+			   cap->max_recv_sge > max_sge))
 		return -EINVAL;
 	return 0;
 }
@@ -367,7 +393,7 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	struct ehca_dev *dev = to_edev(ibqp->device);
 	struct ehca_qp *qp = to_eqp(ibqp);
 	struct ehca_call c = {};
-	u32 send_sges, recv_sges;
+	u32 send_sges, recv_sges, recv_wrs;
 	u64 service, regs;
 	bool freed;
 	int ret;
@@ -382,6 +408,7 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	}
 
 	qp->dev = dev;
+	qp->srq = init->srq ? to_esrq(init->srq) : NULL;
 	qp->state = IB_QPS_RESET;
 	qp->sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR;
 	qp->port = ehca_qp_is_special(qp) ? init->port_num : 0;
@@ -401,7 +428,8 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 
 	/* UD: the address vector takes the room of two SGEs (doc 5.3) */
 	send_sges = max_t(u32, init->cap.max_send_sge, 1);
-	recv_sges = max_t(u32, init->cap.max_recv_sge, 1);
+	recv_sges = qp->srq ? 1 : max_t(u32, init->cap.max_recv_sge, 1);
+	recv_wrs = qp->srq ? 0 : init->cap.max_recv_wr;
 	if (ehca_qp_is_ud(qp)) {
 		send_sges += EHCA_UD_AV_SGES;
 		recv_sges += EHCA_UD_AV_SGES;
@@ -416,10 +444,16 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		  to_epd(ibqp->pd)->value;
 	c.in[5] = (u64)(init->cap.max_send_wr + 1) <<
 			EHCA_ALLOC_QP_SEND_WRS_SHIFT |
-		  (u64)(init->cap.max_recv_wr + 1) <<
-			EHCA_ALLOC_QP_RECV_WRS_SHIFT |
+		  (u64)(recv_wrs + 1) << EHCA_ALLOC_QP_RECV_WRS_SHIFT |
 		  (u64)send_sges << EHCA_ALLOC_QP_SEND_SGES_SHIFT |
 		  (u64)recv_sges << EHCA_ALLOC_QP_RECV_SGES_SHIFT;
+	if (qp->srq) {
+		/* a base QP: its own token, and the SRQ by QP number */
+		c.in[0] |= (u64)EHCA_QPKIND_SRQBASE <<
+			   EHCA_ALLOC_QP_KIND_SHIFT;
+		c.in[6] = (u64)qp->token << EHCA_ALLOC_QP_R11_TOKEN_SHIFT;
+		c.in[7] = qp->srq->real_qpn;
+	}
 	rc = ehca_hcall(dev, EHCA_H_ALLOC_RESOURCE, &c, 0);
 	if (rc) {
 		ret = ehca_rc_to_errno(rc) ?: -EIO;
@@ -440,7 +474,8 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 				EHCA_OUT_QP_WRS_MASK, init->cap.max_send_wr);
 	if (ret)
 		goto err_free;
-	ret = ehca_wq_init(qp, &qp->rq, to_ecq(init->recv_cq), false,
+	ret = qp->srq ? ehca_wq_init_none(qp, to_ecq(init->recv_cq)) :
+	      ehca_wq_init(qp, &qp->rq, to_ecq(init->recv_cq), false,
 			   c.out[EHCA_OUT_QP_PAGES] & EHCA_OUT_QP_PAGES_MASK,
 			   c.out[EHCA_OUT_QP_SGES] >>
 				EHCA_OUT_QP_RECV_SGES_SHIFT &
@@ -455,8 +490,8 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		goto err_free;
 	}
 	ret = ehca_queue_register(dev, &qp->sq.q, qp->handle, EHCA_RPAGES_SQ,
-				  false);
-	if (!ret)
+				  qp->srq);
+	if (!ret && !qp->srq)
 		ret = ehca_queue_register(dev, &qp->rq.q, qp->handle,
 					  EHCA_RPAGES_RQ, true);
 	if (ret)
@@ -745,7 +780,8 @@ static void ehca_fill_change(struct ehca_qp *qp, struct ehca_qp_change *ch,
 
 /* What software remembers, once the adapter has accepted */
 static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
-			  int mask, enum ib_qp_state new)
+			  int mask, enum ib_qp_state cur,
+			  enum ib_qp_state new)
 {
 	if (mask & IB_QP_PORT)
 		qp->port = attr->port_num;
@@ -762,7 +798,7 @@ static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
 		WRITE_ONCE(qp->sqd_notify, false);
 		break;
 	case IB_QPS_ERR:
-		ehca_qp_enter_err(qp, 0);
+		ehca_qp_enter_err(qp, cur == IB_QPS_SQE, 0);
 		break;
 	default:
 		WRITE_ONCE(qp->state, new);
@@ -826,6 +862,10 @@ int ehca_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if ((mask & IB_QP_PATH_MIG_STATE) &&
 	    attr->path_mig_state == IB_MIG_REARM)
 		WRITE_ONCE(qp->rearmed, true);
+	if (new != IB_QPS_ERR)
+		WRITE_ONCE(qp->err_wanted, false);
+	else if (cur != IB_QPS_ERR)
+		WRITE_ONCE(qp->err_wanted, true);
 	if (new == IB_QPS_SQD)
 		WRITE_ONCE(qp->sqd_notify,
 			   (mask & IB_QP_EN_SQD_ASYNC_NOTIFY) &&
@@ -838,7 +878,7 @@ int ehca_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	}
 	if (recover)
 		ehca_qp_sqe_done(qp, failed);
-	ehca_qp_moved(qp, attr, mask, new);
+	ehca_qp_moved(qp, attr, mask, cur, new);
 	if (new == IB_QPS_INIT)
 		ret = ehca_qp_enable(qp, &ch);
 out:

@@ -23,8 +23,8 @@ static void *ehca_wqe_start(struct ehca_wq *wq)
 	return wqe;
 }
 
-static void ehca_wqe_sges(void *wqe, unsigned int off,
-			  const struct ib_sge *sge, int num)
+void ehca_wqe_sges(void *wqe, unsigned int off, const struct ib_sge *sge,
+		   int num)
 {
 	int i;
 
@@ -267,7 +267,7 @@ int ehca_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	void *wqe;
 
 	spin_lock_irqsave(&wq->lock, irqflags);
-	if (READ_ONCE(qp->state) == IB_QPS_RESET)
+	if (READ_ONCE(qp->state) == IB_QPS_RESET || qp->srq)
 		ret = -EINVAL;
 	for (; wr && !ret; wr = wr->next) {
 		if (ehca_wq_full(wq))
