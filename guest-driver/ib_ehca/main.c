@@ -101,7 +101,7 @@ void ehca_get_fw_str(struct ib_device *ibdev, char *str)
 {
 	u32 ver = to_edev(ibdev)->lim.hw_ver;
 
-	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u",
+	snprintf(str, IB_FW_VERSION_NAME_MAX, "%x.%x",
 		 ver >> EHCA_HWVER_VERSION_SHIFT,
 		 ver & EHCA_HWVER_REVISION_MASK);
 }
