@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs the device tests: the built QEMU through qtest, no guest.
+
+usage: run.py [PATTERN ...]     tests whose name contains a PATTERN
+
+Last line: "N passed, N failed, N skipped"; exit status 1 if any failed.
+"""
+from __future__ import annotations
+
+import sys
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import qtest  # noqa: E402  (after the path is set)
+
+
+class Result(unittest.TextTestResult):
+    """Counts, one line per test with its time."""
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        self.started = time.monotonic()
+        super().startTest(test)
+
+    def getDescription(self, test: unittest.TestCase) -> str:
+        return test.id()
+
+
+def all_tests(suite: unittest.TestSuite) -> list[unittest.TestCase]:
+    """A suite's tests in a flat list."""
+    tests: list[unittest.TestCase] = []
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            tests += all_tests(item)
+        else:
+            tests.append(item)
+    return tests
+
+
+def main() -> int:
+    """Run, count."""
+    if not qtest.QEMU.exists():
+        print(f"{qtest.QEMU} is not there: scripts/setup builds it, or "
+              "EHCALAB_QEMU names another")
+        print("0 passed, 1 failed, 0 skipped")
+        return 1
+    tests = all_tests(unittest.defaultTestLoader.discover(str(HERE)))
+    patterns = sys.argv[1:]
+    if patterns:
+        tests = [t for t in tests if any(p in t.id() for p in patterns)]
+    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2,
+                                     resultclass=Result)
+    result = runner.run(unittest.TestSuite(tests))
+    # A failed subtest stands for its test.
+    broken = len({getattr(test, "test_case", test).id()
+                  for test, _ in result.failures + result.errors} |
+                 {test.id() for test in result.unexpectedSuccesses})
+    skipped = len(result.skipped)
+    passed = result.testsRun - broken - skipped
+    print(f"{passed} passed, {broken} failed, {skipped} skipped")
+    return 1 if broken or not result.testsRun else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
