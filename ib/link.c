@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -324,6 +325,24 @@ static bool set_nonblocking(int fd)
     return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) >= 0;
 }
 
+/*
+ * Anything else (a file, a closed pipe) would be readable for ever and keep
+ * its reader busy.  Where there is no /proc the peer is believed.
+ */
+static bool may_be_eventfd(int fd)
+{
+    char path[32], name[32];
+    ssize_t len;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    len = readlink(path, name, sizeof(name) - 1);
+    if (len < 0) {
+        return true;
+    }
+    name[len] = '\0';
+    return !strcmp(name, "anon_inode:[eventfd]");
+}
+
 bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
                        const char **error)
 {
@@ -336,7 +355,12 @@ bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
         ib_link_port_fini(port);
         return false;
     }
-    /* The peer chose what is behind them: never wait for it. */
+    /* The peer chose what is behind them: check, and never wait for it. */
+    if (!may_be_eventfd(fds[1]) || !may_be_eventfd(fds[2])) {
+        *error = "event descriptors are no eventfds";
+        ib_link_port_fini(port);
+        return false;
+    }
     if (!set_nonblocking(fds[1]) || !set_nonblocking(fds[2])) {
         *error = "event descriptors cannot be made non-blocking";
         ib_link_port_fini(port);
