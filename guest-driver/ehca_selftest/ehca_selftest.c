@@ -52,6 +52,7 @@ struct test {
 	struct ib_device *ibdev;
 	struct ib_pd *pd;
 	struct ib_cq *cq;
+	struct ib_srq *srq;	/* for make_end(), else NULL */
 	struct end a, b;
 	struct completion notified;
 	u8 *buf;		/* sends from the first half, receives second */
@@ -93,9 +94,10 @@ static int make_end(struct test *t, struct end *end, enum ib_qp_type type)
 		.qp_context = end,
 		.send_cq = t->cq,
 		.recv_cq = t->cq,
+		.srq = t->srq,
 		.cap = {
 			.max_send_wr = DEPTH,
-			.max_recv_wr = DEPTH,
+			.max_recv_wr = t->srq ? 0 : DEPTH,
 			.max_send_sge = 2,
 			.max_recv_sge = 2,
 		},
@@ -139,7 +141,8 @@ static void own_path(struct test *t, struct rdma_ah_attr *ah)
 {
 	memset(ah, 0, sizeof(*ah));
 	ah->type = RDMA_AH_ATTR_TYPE_IB;
-	rdma_ah_set_dlid(ah, t->port_attr.lid);
+	/* any LID will do while nothing is sent */
+	rdma_ah_set_dlid(ah, t->port_attr.lid ?: 1);
 	rdma_ah_set_port_num(ah, port);
 }
 
@@ -551,7 +554,7 @@ static int test_query(struct test *t)
 	    attr.timeout != 14 || attr.min_rnr_timer != 12 ||
 	    attr.path_mtu != IB_MTU_1024 || attr.max_rd_atomic != 4 ||
 	    attr.path_mig_state != IB_MIG_MIGRATED ||
-	    rdma_ah_get_dlid(&attr.ah_attr) != t->port_attr.lid)
+	    rdma_ah_get_dlid(&attr.ah_attr) != (t->port_attr.lid ?: 1))
 		return FAIL(t, "query: state %d port %u dest %#x retry %u timeout %u rnr %u mtu %d rd %u mig %d dlid %u",
 			    attr.qp_state, attr.port_num, attr.dest_qp_num,
 			    attr.retry_cnt, attr.timeout, attr.min_rnr_timer,
@@ -678,8 +681,8 @@ static int test_rdma(struct test *t)
 	return ret ?: check(t, recv_buf(t, 8) + 3, len, 1);
 }
 
-static int post_atomic(struct test *t, enum ib_wr_opcode op, u64 local,
-		       u64 remote, u64 compare_add, u64 swap)
+static int post_atomic(struct test *t, enum ib_wr_opcode op, u32 rkey,
+		       u64 local, u64 remote, u64 compare_add, u64 swap)
 {
 	struct ib_sge sge = {
 		.addr = local,
@@ -697,7 +700,7 @@ static int post_atomic(struct test *t, enum ib_wr_opcode op, u64 local,
 		.remote_addr = remote,
 		.compare_add = compare_add,
 		.swap = swap,
-		.rkey = t->pd->unsafe_global_rkey,
+		.rkey = rkey,
 	};
 	int ret = ib_post_send(t->a.qp, &wr.wr, NULL);
 
@@ -705,34 +708,49 @@ static int post_atomic(struct test *t, enum ib_wr_opcode op, u64 local,
 	return ret ?: poll_for(t, ID_SEND, IB_WC_SUCCESS);
 }
 
-/* Operands and results travel in big-endian order of the wire. */
-static int test_atomic(struct test *t)
+/* The adapter works on big-endian memory, as the operands on the wire. */
+static int atomics(struct test *t, u32 rkey)
 {
-	u64 *target = (u64 *)recv_buf(t, 0), *old = (u64 *)recv_buf(t, 1);
+	__be64 *target = (__be64 *)recv_buf(t, 0);
+	__be64 *old = (__be64 *)recv_buf(t, 1);
+	u64 from = recv_dma(t, 1), at = recv_dma(t, 0);
 	int ret = make_pair(t, IB_QPT_RC);
 	u64 a, b;
 
 	*target = cpu_to_be64(1000);
-	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_FETCH_AND_ADD,
-				 recv_dma(t, 1), recv_dma(t, 0), 234, 0);
-	a = be64_to_cpu(*(__be64 *)target);
-	b = be64_to_cpu(*(__be64 *)old);
-	if (!ret && (a != 1234 || b != 1000)) {
-		a = *target;
-		b = *old;
+	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_FETCH_AND_ADD, rkey, from,
+				 at, 234, 0);
+	a = be64_to_cpu(*target);
+	b = be64_to_cpu(*old);
+	if (!ret && (a != 1234 || b != 1000))
 		return FAIL(t, "fetch and add: memory %#llx, returned %#llx",
 			    a, b);
-	}
-	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_CMP_AND_SWP,
-				 recv_dma(t, 1), recv_dma(t, 0), 1234, 77);
-	a = be64_to_cpu(*(__be64 *)target);
+	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_CMP_AND_SWP, rkey, from, at,
+				 1234, 77);
+	a = be64_to_cpu(*target);
 	if (!ret && a != 77)
 		return FAIL(t, "compare and swap did not: %llu", a);
-	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_CMP_AND_SWP,
-				 recv_dma(t, 1), recv_dma(t, 0), 1234, 99);
-	a = be64_to_cpu(*(__be64 *)target);
+	ret = ret ?: post_atomic(t, IB_WR_ATOMIC_CMP_AND_SWP, rkey, from, at,
+				 1234, 99);
+	a = be64_to_cpu(*target);
 	if (!ret && a != 77)
 		return FAIL(t, "compare and swap did, unequal: %llu", a);
+	return ret;
+}
+
+static int test_atomic(struct test *t)
+{
+	struct ib_mr *mr;
+	int ret;
+
+	/* the core's own key has no right to it */
+	mr = t->ibdev->ops.get_dma_mr(t->pd, IB_ACCESS_LOCAL_WRITE |
+				      IB_ACCESS_REMOTE_ATOMIC);
+	if (IS_ERR(mr))
+		return FAIL(t, "get DMA MR: %ld", PTR_ERR(mr));
+	mr->device = t->ibdev;
+	ret = atomics(t, mr->rkey);
+	t->ibdev->ops.dereg_mr(mr, NULL);
 	return ret;
 }
 
@@ -823,11 +841,15 @@ static int test_notify(struct test *t)
 		reinit_completion(&t->notified);
 		ret = post_recv(t, &t->b, i, 64);
 		ib_req_notify_cq(t->cq, IB_CQ_NEXT_COMP);
-		ret = ret ?: post_send(t, &t->a, i, 64, false,
+		ret = ret ?: post_send(t, &t->a, i, 64, i % 16 == 15,
 				       t->pd->local_dma_lkey);
 		if (!ret && !wait_for_completion_timeout(&t->notified, 5 * HZ))
 			return FAIL(t, "no notification in round %u", i);
+		if (i % 16 == 15)
+			usleep_range(500, 1000);
 		while (!ret && ib_poll_cq(t->cq, 1, &wc) == 1) {
+			if (!wc.status && wc.wr_id == (ID_SEND | i))
+				continue;
 			if (wc.status || wc.wr_id != (ID_RECV | done))
 				return FAIL(t, "round %u: %#llx %s", i,
 					    wc.wr_id,
@@ -1006,6 +1028,117 @@ static int test_destroy(struct test *t)
 	return ret ?: test_rc_send(t);
 }
 
+static void on_srq_event(struct ib_event *ev, void *context)
+{
+	struct test *t = context;
+
+	if (ev->event == IB_EVENT_SRQ_LIMIT_REACHED)
+		complete(&t->notified);
+}
+
+static int post_srq(struct test *t, u32 n)
+{
+	struct ib_sge sge = {
+		.addr = recv_dma(t, n),
+		.length = 64,
+		.lkey = t->pd->local_dma_lkey,
+	};
+	struct ib_recv_wr wr = {
+		.wr_id = ID_RECV | n,
+		.sg_list = &sge,
+		.num_sge = 1,
+	};
+	int ret = ib_post_srq_recv(t->srq, &wr, NULL);
+
+	return ret ? FAIL(t, "post SRQ receive %u: %d", n, ret) : 0;
+}
+
+/* Both ends of a connection receive from one SRQ. */
+static int srq_pair(struct test *t)
+{
+	struct ib_srq_attr attr = { .srq_limit = 3 };
+	int ret = make_pair(t, IB_QPT_RC);
+	u32 i, rounds_left = 40, n = 0;
+
+	for (i = 0; i < 6 && !ret; i++)
+		ret = post_srq(t, i);
+	/* more messages than the SRQ has slots, from both sides */
+	for (; rounds_left && !ret; rounds_left--, n++) {
+		struct end *from = n & 1 ? &t->b : &t->a;
+		struct end *to = n & 1 ? &t->a : &t->b;
+		struct ib_wc wc;
+
+		fill(send_buf(t, n), 64, n);
+		ret = post_send(t, from, n, 64, false,
+				t->pd->local_dma_lkey);
+		ret = ret ?: poll(t, &wc);
+		if (!ret && (wc.status || wc.wr_id != (ID_RECV | n) ||
+			     wc.qp != to->qp))
+			return FAIL(t, "message %u: %#llx %s on QP %#x", n,
+				    wc.wr_id, ib_wc_status_msg(wc.status),
+				    wc.qp->qp_num);
+		ret = ret ?: check(t, recv_buf(t, n), 64, n);
+		ret = ret ?: post_srq(t, n + 6);
+	}
+	if (ret)
+		return ret;
+	/* six are posted: the limit of 3 is reached when 2 are left */
+	reinit_completion(&t->notified);
+	ret = ib_modify_srq(t->srq, &attr, IB_SRQ_LIMIT);
+	if (ret)
+		return FAIL(t, "modify SRQ: %d", ret);
+	for (i = 0; i < 4 && !ret; i++, n++) {
+		if (try_wait_for_completion(&t->notified))
+			return FAIL(t, "SRQ limit event too early");
+		ret = post_send(t, &t->a, n, 64, false,
+				t->pd->local_dma_lkey);
+		ret = ret ?: poll_for(t, ID_RECV | n, IB_WC_SUCCESS);
+	}
+	if (!ret && !wait_for_completion_timeout(&t->notified, 5 * HZ))
+		return FAIL(t, "no SRQ limit event");
+	ret = ret ?: post_send(t, &t->b, n, 64, false,
+			       t->pd->local_dma_lkey);
+	ret = ret ?: poll_for(t, ID_RECV | n, IB_WC_SUCCESS);
+	/* the consumer waits for this before it destroys the QP */
+	reinit_completion(&t->b.event);
+	ret = ret ?: to_state(t, &t->b, IB_QPS_ERR);
+	if (!ret && !wait_for_completion_timeout(&t->b.event, 5 * HZ))
+		return FAIL(t, "no event after ERR");
+	if (!ret &&
+	    (!atomic_read(&t->b.events[IB_EVENT_QP_LAST_WQE_REACHED]) ||
+	     atomic_read(&t->b.events[IB_EVENT_QP_FATAL])))
+		return FAIL(t, "another event than last WQE reached");
+	return ret;
+}
+
+static int test_srq(struct test *t)
+{
+	struct ib_srq_init_attr init = {
+		.event_handler = on_srq_event,
+		.srq_context = t,
+		.attr = { .max_wr = 8, .max_sge = 1 },
+		.srq_type = IB_SRQT_BASIC,
+	};
+	int ret;
+
+	t->srq = ib_create_srq(t->pd, &init);
+	if (IS_ERR(t->srq)) {
+		ret = FAIL(t, "create SRQ: %ld", PTR_ERR(t->srq));
+		t->srq = NULL;
+		return ret;
+	}
+	ret = srq_pair(t);
+	if (t->a.qp)
+		ib_destroy_qp(t->a.qp);
+	if (t->b.qp)
+		ib_destroy_qp(t->b.qp);
+	t->a.qp = NULL;
+	t->b.qp = NULL;
+	ib_destroy_srq(t->srq);
+	t->srq = NULL;
+	return ret;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(struct test *t);
@@ -1031,6 +1164,7 @@ static const struct {
 	{ "UD, SQE and recovery", test_ud_sqe, true },
 	{ "SQD", test_sqd, true },
 	{ "destroy with completions", test_destroy, true },
+	{ "shared receive queue", test_srq, true },
 };
 
 static void run(struct test *t, unsigned int i)
