@@ -33,13 +33,14 @@ import re
 import shutil
 import stat
 import struct
+import tempfile
 import urllib.parse
 from pathlib import Path
 
 from . import cpio, elf, paths
 from .setup_apt import (GUEST_ARCH, PrivateApt, load_resolved, save_resolved,
                         unpack)
-from .setup_kernels import Kernel, kernels
+from .setup_kernels import CROSS_COMPILE, Kernel, kernels
 from .setup_modules import built, modules_key
 from .stamps import Stamp, hash_files, key_of
 from .ui import SetupError, Step, capture
@@ -329,12 +330,18 @@ class ImageBuilder:
         """Add kernel modules, ours among them, and what modprobe reads."""
         base = f"usr/lib/modules/{self.kernel.release}"
         stock = ModuleTree(self.kernel)
-        boot: list[str] = []
+        early: list[str] = []
+        late: list[str] = []
         wanted: list[str] = []
         for line in read_list(MODULES_LIST):
             words = line.split()
-            if words[0] == "boot":
-                boot.append(words[1])
+            if len(words) > 2 or words[0] not in ("early", "late",
+                                                  words[-1]):
+                raise SetupError(
+                    f"{os.path.relpath(MODULES_LIST, paths.ROOT)}: "
+                    f'"{line}" is not NAME, early NAME or late NAME')
+            if len(words) == 2:
+                {"early": early, "late": late}[words[0]].append(words[1])
             wanted.append(words[-1])
         ours = {p.stem.replace("-", "_"): p for p in built(self.kernel)}
         stock.paths.update(ours)
@@ -345,7 +352,10 @@ class ImageBuilder:
             inside = f"extra/{path.name}" if name in ours else str(
                 path.relative_to(self.kernel.modules)).removesuffix(".xz")
             where[name] = inside
-            self.archive.file(f"{base}/{inside}", stock.data(name))
+            data = stock.data(name)
+            if name in ours:
+                data = stripped(path)
+            self.archive.file(f"{base}/{inside}", data)
         lines = []
         for name in order:
             deps = stock.all_depends(name)
@@ -361,9 +371,10 @@ class ImageBuilder:
             source = self.kernel.modules / name
             if source.exists():
                 self.archive.file(f"{base}/{name}", source.read_bytes())
-        loadable = [name for name in boot if name in where]
-        self.archive.file("etc/modules-boot",
-                          (" ".join(loadable) + "\n").encode())
+        for when, names in (("early", early), ("late", late)):
+            loadable = [name for name in names if name in where]
+            self.archive.file(f"etc/modules-{when}",
+                              (" ".join(loadable) + "\n").encode())
 
     # Ours.
 
@@ -392,6 +403,15 @@ class ImageBuilder:
         self.archive.file("root/.ssh/authorized_keys", public, 0o600)
         self.archive.file("etc/dropbear/host_ed25519",
                           dropbear_key(HOST_KEY.read_text()), 0o600)
+
+
+def stripped(path: Path) -> bytes:
+    """A module of ours without its debugging information, which is ten
+    times the module and stays in build/modules."""
+    with tempfile.NamedTemporaryFile(suffix=path.suffix) as out:
+        capture([f"{CROSS_COMPILE}strip", "--strip-debug", "-o", out.name,
+                 path])
+        return Path(out.name).read_bytes()
 
 
 class ModuleTree:
