@@ -41,6 +41,10 @@
 #define EHCA_MAX_SGES_REPORTED 250u
 #define EHCA_MAX_MESSAGE (UINT64_C(1) << 31)
 #define EHCA_MAX_PKEYS EHCA_PORTCB_MAX_PKEYS
+/* What H_QUERY_HCA and NodeInfo tell alike. */
+#define EHCA_VENDOR_ID 0x000255u
+#define EHCA_PART_ID 1u
+#define EHCA_HW_VERSION (2u << EHCA_HWVER_VERSION_SHIFT | 0x20)
 #define EHCA_MAX_RD_RES 16u            /* responder resources, initiator depth */
 #define EHCA_SEND_CTXS 32u             /* WQEs in flight per QP */
 #define EHCA_WINDOW 64                 /* unacknowledged PSNs per QP */

@@ -912,6 +912,10 @@ bool ehca_ports_init(EhcaAdapter *a)
 {
     ib_sma_init(&a->sma, a->clock, IB_NODE_CA, a->config.num_ports,
                 a->config.node_guid, a->config.description, &sma_ops, a);
+    a->sma.node.vendor_id = EHCA_VENDOR_ID;
+    a->sma.node.device_id = EHCA_PART_ID;
+    a->sma.node.revision = EHCA_HW_VERSION;
+    a->sma.node.partition_cap = EHCA_MAX_PKEYS;
     for (unsigned p = 1; p <= a->config.num_ports; p++) {
         EhcaPort *port = &a->ports[p];
         IbSmaPort *sp = &a->sma.ports[p];
