@@ -324,8 +324,9 @@ static int ehca_probe(struct platform_device *pdev)
 	ibdev->num_comp_vectors = 1;
 	ibdev->node_guid = dev->node_guid;
 	ibdev->dev.parent = &pdev->dev;
-	scnprintf(ibdev->node_desc, sizeof(ibdev->node_desc), "%.48s ehca",
-		  init_utsname()->nodename);
+	/* the firmware's own, seen in the fabric, cannot be asked for */
+	strscpy(ibdev->node_desc, init_utsname()->nodename,
+		sizeof(ibdev->node_desc));
 	ib_set_device_ops(ibdev, &ehca_dev_ops);
 	if (dev->caps & EHCA_CAP_SRQ)
 		ib_set_device_ops(ibdev, &ehca_srq_ops);
