@@ -82,7 +82,8 @@ def run_one(path: Path, args: argparse.Namespace) -> int:
     try:
         lab.start_fabric()
         player = Player(one, lab, log,
-                        lambda node: explain.explain_node(lab, node))
+                        lambda node: explain.explain_report(
+                            node, lab.adapter_report(node)))
         verdict = player.play()
     finally:
         lab.close()

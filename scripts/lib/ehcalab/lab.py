@@ -57,7 +57,8 @@ def load_topology(path: Path) -> Topology:
         path,
         {h["name"]: h["ports"] for h in said["hosts"]},
         [s["name"] for s in said["switches"]],
-        {c["name"]: (c["a"], c["b"]) for c in said["cables"]})
+        {c["name"]: tuple(f"{e['node']}/{e['port']}" for e in c["ends"])
+         for c in said["cables"]})
 
 
 @dataclass
@@ -106,6 +107,7 @@ class Lab:
         self.sm: Process | None = None
         self.guests: dict[str, Guest] = {}
         self._closing = False
+        self._monotonic_to_real = time.time() - time.monotonic()
 
     # -- the fabric and the subnet manager ---------------------------------
 
@@ -156,6 +158,7 @@ class Lab:
         data = message.get("data", {})
         source = "fabric"
         if name == "node_event":
+            # Better than when it arrived: when the node says it happened.
             node = data.get("node", "?")
             inner = data.get("event") or data.get("data") or {}
             if not isinstance(inner, dict):
@@ -163,6 +166,8 @@ class Lab:
             source = SM_NODE if node == SM_NODE else f"{node}/hca"
             data = dict(inner)
             name = str(data.pop("event", "event")).lower()
+            if isinstance(data.get("t_ns"), int):
+                t = data.pop("t_ns") / 1e9 + self._monotonic_to_real
         self.log.add(source, name, data, t or None)
 
     def command(self, execute: str, **arguments: Any) -> Any:

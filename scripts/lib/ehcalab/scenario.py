@@ -90,7 +90,7 @@ class Topology:
     path: Path
     hosts: dict[str, int]            # name -> number of ports
     switches: list[str]
-    cables: dict[str, tuple[str, str]]
+    cables: dict[str, tuple[str, ...]]    # its two ends, NODE/PORT
 
     @property
     def guests(self) -> list[str]:
