@@ -637,9 +637,9 @@ uint32_t ehca_wqe_gather(EhcaQp *qp, EhcaSendCtx *ctx, unsigned sge_offset,
 /* READ responses: scatters into the SGEs of a send WQE; status or 0. */
 uint32_t ehca_wqe_scatter(EhcaQp *qp, EhcaSendCtx *ctx, uint64_t pos,
                           const uint8_t *buf, size_t len);
-/* READ and atomics: may all SGEs be written?  status or 0. */
-uint32_t ehca_wqe_check_local_write(EhcaQp *qp, EhcaSendCtx *ctx);
-uint32_t ehca_wqe_sum_sges(EhcaQp *qp, EhcaSendCtx *ctx, unsigned sge_offset);
+/* Length into ctx->length; all keys, for @access; status or 0. */
+uint32_t ehca_wqe_check_sges(EhcaQp *qp, EhcaSendCtx *ctx,
+                             unsigned sge_offset, uint32_t access);
 /* Takes the next receive WQE (of the SRQ, if there is one). */
 typedef enum EhcaRecvResult {
     EHCA_RECV_OK,

@@ -786,8 +786,14 @@ int64_t ehca_qp_modify(EhcaCall *call)
     }
     if (mask & MASK_ALT) {
         n.alt_loaded = true;
-        n.alt_retry_loaded = mask & EHCA_QPMASK_RETRY_COUNT_AL;
-        n.alt_rnr_loaded = mask & EHCA_QPMASK_RNR_RETRY_COUNT_AL;
+        /*
+         * The QP has its counts from RTR to RTS on.  A driver that copies
+         * them to an alternate loaded before copies zeros: not meant.
+         */
+        n.alt_retry_loaded = mask & EHCA_QPMASK_RETRY_COUNT_AL &&
+                             trans != T_INIT_RTR;
+        n.alt_rnr_loaded = mask & EHCA_QPMASK_RNR_RETRY_COUNT_AL &&
+                           trans != T_INIT_RTR;
     }
     if (mask & EHCA_QPMASK_PATH_MIGRATION_STATE) {
         if (!mig_request_belongs(qp, trans)) {

@@ -112,7 +112,7 @@ static uint32_t check(EhcaQp *qp, EhcaPort *port, UdWqe *w)
             "0x%x: %s", qp->qpn, w->ctx.wqe, w->dlid, w->dest_qpn, wrong);
         return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
     }
-    status = ehca_wqe_sum_sges(qp, &w->ctx, EHCA_WQE_UD_SGES);
+    status = ehca_wqe_check_sges(qp, &w->ctx, EHCA_WQE_UD_SGES, 0);
     if (!status && w->ctx.length > mtu_limit(port, w)) {
         status = ehca_status(EHCA_CQE_CODE_LOC_LEN);
     }

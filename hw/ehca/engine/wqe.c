@@ -44,6 +44,15 @@ static bool read_sge(const SgeWalk *w, uint32_t index, Sge *sge)
     return true;
 }
 
+static uint32_t bad_key(EhcaQp *qp, const Sge *sge, EhcaKeyError error)
+{
+    ehca_guest_error(qp->adapter, "QP 0x%x: lkey 0x%x of a work queue element "
+        "at 0x%llx, %u bytes: %s", qp->qpn, sge->lkey,
+        (unsigned long long)sge->addr, sge->length,
+        ehca_key_error_name(error));
+    return ehca_status(EHCA_CQE_CODE_LOC_PROT);
+}
+
 /* Sum of all entries' lengths; 64 bits cannot overflow. */
 static uint32_t sum_sges(const SgeWalk *w, uint64_t *sum)
 {
@@ -59,13 +68,30 @@ static uint32_t sum_sges(const SgeWalk *w, uint64_t *sum)
     return 0;
 }
 
-static uint32_t bad_key(EhcaQp *qp, const Sge *sge, EhcaKeyError error)
+/*
+ * May all entries be read (or written)?  Asked before the first packet, so
+ * that a WQE that must fail does not leave half a message at the peer.
+ */
+static uint32_t check_keys(const SgeWalk *w, uint32_t access)
 {
-    ehca_guest_error(qp->adapter, "QP 0x%x: lkey 0x%x of a work queue element "
-        "at 0x%llx, %u bytes: %s", qp->qpn, sge->lkey,
-        (unsigned long long)sge->addr, sge->length,
-        ehca_key_error_name(error));
-    return ehca_status(EHCA_CQE_CODE_LOC_PROT);
+    for (uint32_t i = 0; i < w->sges; i++) {
+        EhcaKeyError error;
+        EhcaMr *mr;
+        Sge sge;
+
+        if (!read_sge(w, i, &sge)) {
+            return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
+        }
+        if (!sge.length) {
+            continue;
+        }
+        error = ehca_key_check(w->qp->adapter, sge.lkey, w->pd, sge.addr,
+                               sge.length, access, &mr);
+        if (error != EHCA_KEY_OK) {
+            return bad_key(w->qp, &sge, error);
+        }
+    }
+    return 0;
 }
 
 /*
@@ -139,7 +165,8 @@ static SgeWalk send_walk(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base)
     };
 }
 
-uint32_t ehca_wqe_sum_sges(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base)
+uint32_t ehca_wqe_check_sges(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base,
+                             uint32_t access)
 {
     SgeWalk w = send_walk(qp, ctx, base);
     uint32_t status;
@@ -153,7 +180,7 @@ uint32_t ehca_wqe_sum_sges(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base)
     if (!status && ctx->length > EHCA_MAX_MESSAGE) {
         status = ehca_status(EHCA_CQE_CODE_LOC_LEN);
     }
-    return status;
+    return status ? status : check_keys(&w, access);
 }
 
 uint32_t ehca_wqe_gather(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base,
@@ -170,30 +197,6 @@ uint32_t ehca_wqe_scatter(EhcaQp *qp, EhcaSendCtx *ctx, uint64_t pos,
     SgeWalk w = send_walk(qp, ctx, EHCA_WQE_SGES);
 
     return walk(&w, pos, (uint8_t *)buf, len, true);
-}
-
-uint32_t ehca_wqe_check_local_write(EhcaQp *qp, EhcaSendCtx *ctx)
-{
-    SgeWalk w = send_walk(qp, ctx, EHCA_WQE_SGES);
-
-    for (uint32_t i = 0; i < ctx->sges; i++) {
-        EhcaKeyError error;
-        EhcaMr *mr;
-        Sge sge;
-
-        if (!read_sge(&w, i, &sge)) {
-            return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
-        }
-        if (!sge.length) {
-            continue;
-        }
-        error = ehca_key_check(qp->adapter, sge.lkey, qp->pd, sge.addr,
-                               sge.length, EHCA_MR_LOCAL_WRITE, &mr);
-        if (error != EHCA_KEY_OK) {
-            return bad_key(qp, &sge, error);
-        }
-    }
-    return 0;
 }
 
 static bool optype_known(const EhcaQp *qp, unsigned optype)
@@ -215,7 +218,7 @@ void ehca_wqe_fetch(EhcaQp *qp, uint32_t index, EhcaSendCtx *ctx)
 {
     EhcaAdapter *a = qp->adapter;
     uint8_t raw[EHCA_WQE_SGES];
-    bool atomic;
+    bool atomic, response;
 
     memset(ctx, 0, sizeof(*ctx));
     ctx->wqe = index;
@@ -242,23 +245,21 @@ void ehca_wqe_fetch(EhcaQp *qp, uint32_t index, EhcaSendCtx *ctx)
         return;
     }
     ctx->optype = raw[EHCA_WQE_OPTYPE];
-    ctx->status = ehca_wqe_sum_sges(qp, ctx, EHCA_WQE_SGES);
+    atomic = ctx->optype == EHCA_WQE_OPTYPE_CMP_SWAP ||
+             ctx->optype == EHCA_WQE_OPTYPE_FETCH_ADD;
+    response = atomic || ctx->optype == EHCA_WQE_OPTYPE_RDMA_READ;
+    if (response && !qp->attr.init_depth) {
+        ctx->status = ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
+        return;
+    }
+    ctx->status = ehca_wqe_check_sges(qp, ctx, EHCA_WQE_SGES,
+                                      response ? EHCA_MR_LOCAL_WRITE : 0);
     if (ctx->status) {
         return;
     }
-    atomic = ctx->optype == EHCA_WQE_OPTYPE_CMP_SWAP ||
-             ctx->optype == EHCA_WQE_OPTYPE_FETCH_ADD;
     if (atomic && ctx->length != sizeof(uint64_t)) {
         ctx->status = ehca_status(EHCA_CQE_CODE_LOC_LEN);
         return;
-    }
-    if (atomic || ctx->optype == EHCA_WQE_OPTYPE_RDMA_READ) {
-        ctx->status = qp->attr.init_depth
-                      ? ehca_wqe_check_local_write(qp, ctx)
-                      : ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
-        if (ctx->status) {
-            return;
-        }
     }
     if (!atomic && ctx->length) {
         unsigned mtu = ehca_qp_mtu(qp);
