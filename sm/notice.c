@@ -94,6 +94,21 @@ static void drop_reports(SmSubscription *sub)
     ib_timer_cancel(&sub->timer);
 }
 
+static void tell_report(Sm *sm, const IbNotice *notice, const SmPort *port)
+{
+    GString *gid = g_string_new(NULL);
+
+    for (unsigned i = 0; i < 16; i += 2) {
+        g_string_append_printf(gid, "%s%04x", i ? ":" : "",
+                               ib_get16(notice->details + D64_GID + i));
+    }
+    sm_eventf(sm, "{\"event\":\"sm_report_sent\",\"trap\":%u,"
+              "\"gid\":\"%s\",\"to\":\"%s\",\"to_port\":%u,"
+              "\"to_lid\":%u}", notice->trap, gid->str, port->node->desc,
+              port->num, port->lid);
+    g_string_free(gid, true);
+}
+
 /* Begins the report at the head of the queue, if there is one. */
 static void next_report(SmSubscription *sub)
 {
@@ -119,12 +134,7 @@ static void next_report(SmSubscription *sub)
                      IB_NOTICE_LEN);
     sm_logf(sm, SM_LOG_INFO, "report of trap %u (%s) to port %s",
             notice.trap, ib_trap_name(notice.trap), sm_port_name(port).s);
-    sm_eventf(sm, "{\"event\":\"sm_report_sent\",\"trap\":%u,"
-              "\"gid\":\"0x%016" PRIx64 "%016" PRIx64 "\",\"to\":\"%s\","
-              "\"to_port\":%u,\"to_lid\":%u}", notice.trap,
-              ib_get64(notice.details + D64_GID),
-              ib_get64(notice.details + D64_GID + 8), port->node->desc,
-              port->num, port->lid);
+    tell_report(sm, &notice, port);
     send_report(sub);
 }
 

@@ -639,11 +639,14 @@ static void tell(Sm *sm)
             port->is_new = false;
         }
     }
-    if (sm->first_master && sm->took_over) {
-        sm_logf(sm, SM_LOG_INFO, "took over a living subnet: LIDs and links "
-                "stay as they are");
+    if (sm->first_master) {
+        if (sm->took_over) {
+            sm_logf(sm, SM_LOG_INFO, "took over a living subnet: LIDs and "
+                    "links stay as they are");
+        }
         sm_eventf(sm, "{\"event\":\"sm_took_over\",\"lid\":%u,"
-                  "\"nodes\":%u}", sm->own->lid, sm->nodes->len);
+                  "\"nodes\":%u,\"living\":%s}", sm->own->lid,
+                  sm->nodes->len, sm->took_over ? "true" : "false");
     }
     sm_logf(sm, sm->first_master ? SM_LOG_INFO : SM_LOG_DEBUG,
             "subnet up: %u nodes, %u switches, %u usable ports, %" PRId64

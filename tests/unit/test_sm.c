@@ -226,7 +226,7 @@ static void test_restart(gconstpointer topology)
     g_assert_cmpuint(reregisters, ==, 0);
     sm_get_stats(lab_sm(lab), &stats);
     g_assert_cmpuint(stats.lft_blocks_written, ==, 0);
-    g_assert_nonnull(strstr(lab->events->str, "\"sm_took_over\""));
+    g_assert_nonnull(strstr(lab->events->str, "\"living\":true"));
     lab_free(lab);
 }
 
