@@ -338,6 +338,7 @@ struct ehca_qp {
 	u32 qkey;
 	bool sq_sig_all;
 	bool rearmed;		/* PATH_MIG_STATE was ever set to REARM */
+	bool alt_loaded;	/* an alternate path was loaded */
 	bool sqd_notify;
 	bool smp_ok;		/* QP0 may send to QP0 */
 	struct ehca_srq *srq;	/* then rq is empty */

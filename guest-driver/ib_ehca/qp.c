@@ -10,8 +10,7 @@
  * Path migration (IBTA vol 1, chapter 17.2.8).  The state lives in the
  * adapter: software writes REARM or MIGRATED, the adapter alone makes it
  * ARMED and migrates by itself.  Query therefore always asks the adapter.
- * The verbs have no retry counts for the alternate path, it gets those of
- * the QP.  Old firmware raised path-migrated events for QPs that never asked
+ * Old firmware raised path-migrated events for QPs that never asked
  * for migration: events are passed on only after REARM was written once.
  *
  * Special QPs.  QP1 is made known with H_DEFINE_AQP1, upon which the
@@ -628,8 +627,30 @@ static void ehca_set_av(struct ehca_qp_change *ch, struct ehca_port *port,
 	}
 }
 
+/*
+ * Verbs know no retry counts of the alternate path: those of the QP.  It has
+ * them from RTR to RTS on; an alternate loaded earlier gets them then.
+ */
+static void ehca_set_alt_counts(struct ehca_qp *qp, struct ehca_qp_change *ch,
+				const struct ib_qp_attr *attr, int mask,
+				enum ib_qp_state cur)
+{
+	if (qp->ibqp.qp_type != IB_QPT_RC)
+		return;
+	if (mask & IB_QP_RETRY_CNT)
+		SET(ch, RETRY_COUNT_AL, attr->retry_cnt);
+	else if ((mask & IB_QP_ALT_PATH) && cur >= IB_QPS_RTS)
+		SET(ch, RETRY_COUNT_AL,
+		    get32(ch->block, EHCA_QPCB_RETRY_COUNT));
+	if (mask & IB_QP_RNR_RETRY)
+		SET(ch, RNR_RETRY_COUNT_AL, attr->rnr_retry);
+	else if ((mask & IB_QP_ALT_PATH) && cur >= IB_QPS_RTS)
+		SET(ch, RNR_RETRY_COUNT_AL,
+		    get32(ch->block, EHCA_QPCB_RNR_RETRY_COUNT));
+}
+
 static void ehca_set_alt(struct ehca_qp_change *ch, struct ehca_port *port,
-			 const struct ib_qp_attr *attr, int mask)
+			 const struct ib_qp_attr *attr)
 {
 	const struct rdma_ah_attr *ah = &attr->alt_ah_attr;
 	bool grh = rdma_ah_get_ah_flags(ah) & IB_AH_GRH;
@@ -637,11 +658,6 @@ static void ehca_set_alt(struct ehca_qp_change *ch, struct ehca_port *port,
 	SET(ch, ALT_PHYS_PORT, attr->alt_port_num);
 	SET(ch, ALT_P_KEY_IDX, attr->alt_pkey_index);
 	SET(ch, TIMEOUT_AL, attr->alt_timeout);
-	/* verbs know no retry counts of the path: those of the QP */
-	SET(ch, RETRY_COUNT_AL, mask & IB_QP_RETRY_CNT ? attr->retry_cnt :
-	    get32(ch->block, EHCA_QPCB_RETRY_COUNT));
-	SET(ch, RNR_RETRY_COUNT_AL, mask & IB_QP_RNR_RETRY ?
-	    attr->rnr_retry : get32(ch->block, EHCA_QPCB_RNR_RETRY_COUNT));
 	SET(ch, DLID_AL, rdma_ah_get_dlid(ah));
 	SET(ch, SOURCE_PATH_BITS_AL, rdma_ah_get_path_bits(ah) & 0x7f);
 	SET(ch, SERVICE_LEVEL_AL, rdma_ah_get_sl(ah));
@@ -765,7 +781,9 @@ static void ehca_fill_change(struct ehca_qp *qp, struct ehca_qp_change *ch,
 		SET(ch, DEST_QP_NR, attr->dest_qp_num & EHCA_QPN_MASK);
 	if (mask & IB_QP_ALT_PATH)
 		ehca_set_alt(ch, ehca_port(qp->dev, attr->alt_port_num),
-			     attr, mask);
+			     attr);
+	if ((mask & IB_QP_ALT_PATH) || qp->alt_loaded)
+		ehca_set_alt_counts(qp, ch, attr, mask, cur);
 	if (mask & IB_QP_PATH_MIG_STATE)
 		/* verbs value + 1 (doc 11.2) */
 		SET(ch, PATH_MIGRATION_STATE,
@@ -787,6 +805,8 @@ static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
 		qp->port = attr->port_num;
 	if (mask & IB_QP_QKEY)
 		WRITE_ONCE(qp->qkey, attr->qkey);
+	if (mask & IB_QP_ALT_PATH)
+		qp->alt_loaded = true;
 
 	switch (new) {
 	case IB_QPS_RESET:
@@ -795,6 +815,7 @@ static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
 		ehca_wq_reset(&qp->sq);
 		ehca_wq_reset(&qp->rq);
 		WRITE_ONCE(qp->rearmed, false);
+		qp->alt_loaded = false;
 		WRITE_ONCE(qp->sqd_notify, false);
 		break;
 	case IB_QPS_ERR:
