@@ -55,8 +55,9 @@ LAB: dict[str, Words] = {
 FABRIC: dict[str, Words] = {
     "cable": lambda d: f"cable {d.get('cable', d.get('name', '?'))} is "
                        + ("in" if d.get("plugged") else "out"),
-    "link": lambda d: f"link of {d.get('node', '?')}/{d.get('port', '?')} "
-                      f"is {_updown(d)}",
+    "link": lambda d: f"link of cable {d.get('cable', '?')} "
+                      f"({d.get('a', '?')} - {d.get('b', '?')}) is "
+                      + _updown(d),
     "port_state": _words("switch port {node}/{port}: {from} -> {to}"),
     "node_attached": _words("{node} joined the fabric"),
     "node_gone": _words("{node} left the fabric"),
@@ -68,8 +69,10 @@ FABRIC: dict[str, Words] = {
 }
 
 SM: dict[str, Words] = {
-    "sm_port_active": _words("port of GUID {guid} (LID {lid}) is Active"),
-    "sm_took_over": _words("is master of the subnet"),
+    "sm_port_active": _words("port {node}/{port} (LID {lid}) is Active"),
+    "sm_port_gone": _words("port {node}/{port} (LID {lid}) is gone"),
+    "sm_state": _words("{old} -> {new}"),
+    "sm_took_over": _words("took the subnet over, its own LID is {lid}"),
     "sm_sweep_done": _words("sweep done"),
     "sm_report_sent": _words("tells subscribers: trap {trap} {gid}"),
 }
@@ -143,10 +146,9 @@ QUIET = {("fabric", "port_state"), ("fabric", "packet_dropped"),
          ("guest", "lid_change"), ("guest", "sm_change"),
          ("guest", "pkey_change"), ("guest", "client_reregister"),
          ("guest", "comm_est"), ("guest", "gid_change"),
-         ("guest", "sa_unsubscribed"), ("fabric", "mad")}
-
-# MADs that even the screen shows: the CM's conversation about paths.
-LOUD_MADS = {"LAP", "APR", "REQ", "REP", "RTU", "DREQ", "DREP", "REJ"}
+         ("guest", "sa_unsubscribed"), ("fabric", "mad"),
+         ("sm", "sm_port_gone"), ("sm", "sm_report_sent"),
+         ("fabric", "trap"), ("fabric", "capture"), ("hca", "alt_loaded")}
 
 
 def kind_of(source: str) -> str:
