@@ -327,7 +327,7 @@ static int post_ud(struct test *t, struct end *end, struct ib_ah *ah,
 }
 
 /* One completion within POLL_MS */
-static int poll(struct test *t, struct ib_wc *wc)
+static int poll_one(struct test *t, struct ib_wc *wc)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(POLL_MS);
 	int n;
@@ -359,7 +359,7 @@ static int poll_none(struct test *t)
 static int poll_for(struct test *t, u64 id, enum ib_wc_status status)
 {
 	struct ib_wc wc;
-	int ret = poll(t, &wc);
+	int ret = poll_one(t, &wc);
 
 	if (ret)
 		return ret;
@@ -384,7 +384,7 @@ static int poll_flushed(struct test *t, u32 send0, u32 sends, u32 recv0,
 	while (s < send0 + sends || r < recv0 + recvs) {
 		enum ib_wc_status want = IB_WC_WR_FLUSH_ERR;
 
-		ret = poll(t, &wc);
+		ret = poll_one(t, &wc);
 		if (ret)
 			return FAIL(t, "flushed %u of %u sends, %u of %u receives, then nothing",
 				    s - send0, sends, r - recv0, recvs);
@@ -588,7 +588,7 @@ static int test_send_recv(struct test *t, enum ib_qp_type type)
 		sent++;
 	}
 	while (!ret && received < rounds) {
-		ret = poll(t, &wc);
+		ret = poll_one(t, &wc);
 		if (ret)
 			return FAIL(t, "received %u of %u, sent %u, then nothing",
 				    received, rounds, sent);
@@ -898,7 +898,7 @@ static int ud_receive(struct test *t, u32 recv, u32 msg, u32 len)
 	int ret, seen = 0;
 
 	while (seen != 3) {
-		ret = poll(t, &wc);
+		ret = poll_one(t, &wc);
 		if (ret)
 			return ret;
 		if (wc.status)
@@ -1071,7 +1071,7 @@ static int srq_pair(struct test *t)
 		fill(send_buf(t, n), 64, n);
 		ret = post_send(t, from, n, 64, false,
 				t->pd->local_dma_lkey);
-		ret = ret ?: poll(t, &wc);
+		ret = ret ?: poll_one(t, &wc);
 		if (!ret && (wc.status || wc.wr_id != (ID_RECV | n) ||
 			     wc.qp != to->qp))
 			return FAIL(t, "message %u: %#llx %s on QP %#x", n,
