@@ -435,7 +435,9 @@ typedef struct EhcaPortStats {
 struct EhcaPort {
     EhcaAdapter *adapter;
     unsigned number;
-    bool attached, link_up;
+    bool attached;
+    bool cable_up;                     /* as the owner last said */
+    uint8_t cable_speed, cable_width;
     bool enabled;                      /* activation rule fulfilled */
     bool wants_link;                   /* last told by ops->port_enable */
     bool kick_due;

@@ -161,7 +161,17 @@ void ehca_port_splice_waiters(EhcaPort *port)
     }
 }
 
-static void update_wants_link(EhcaPort *port)
+static bool link_is_up(const EhcaPort *port)
+{
+    return ehca_sma_port(port)->info.phys_state == IB_PHYS_LINK_UP;
+}
+
+/*
+ * What the port wants of its cable may have changed, or what the cable does.
+ * A port that starts to want its link finds it trained if the owner never
+ * said that it went down.
+ */
+static void update_link(EhcaPort *port)
 {
     EhcaAdapter *a = port->adapter;
     unsigned phys = ehca_sma_port(port)->info.phys_state;
@@ -173,6 +183,10 @@ static void update_wants_link(EhcaPort *port)
         if (a->started) {
             a->ops.port_enable(a->opaque, port->number, wants);
         }
+    }
+    if (port->wants_link && port->cable_up && !link_is_up(port)) {
+        ib_sma_link_up(&a->sma, port->number, port->cable_speed,
+                       port->cable_width);
     }
 }
 
@@ -216,13 +230,14 @@ static void sma_changed(void *opaque, unsigned number, unsigned changes,
                       (uint64_t)EHCA_NEQE_CLIENT_REREGISTER <<
                       EHCA_NEQE_SPECIFIC_SHIFT);
     }
-    update_wants_link(port);
-    if (changes & IB_SMA_CHANGE_PHYS && port->wants_link && port->link_up &&
-        a->started) {
-        /* The SM took the port down: its link has to train anew. */
+    if (changes & IB_SMA_CHANGE_PHYS && port->wants_link &&
+        ehca_sma_port(port)->info.phys_state == IB_PHYS_POLLING &&
+        port->cable_up && a->started) {
+        /* The SM took the port down: the other end shall see that. */
         a->ops.port_enable(a->opaque, number, false);
         a->ops.port_enable(a->opaque, number, true);
     }
+    update_link(port);
 }
 
 void ehca_port_set_enabled(EhcaPort *port, bool enabled)
@@ -230,7 +245,7 @@ void ehca_port_set_enabled(EhcaPort *port, bool enabled)
     if (port->enabled != enabled) {
         port->enabled = enabled;
         ib_sma_port_enable(&port->adapter->sma, port->number, enabled);
-        update_wants_link(port);
+        update_link(port);
     }
 }
 
@@ -297,17 +312,17 @@ void ehca_port_link(EhcaAdapter *a, unsigned number, bool up, uint8_t speed,
 {
     EhcaPort *port = ehca_port(a, number);
 
-    if (!port || (up && !port->wants_link)) {
-        return;                        /* the fabric learns of that soon */
+    if (!port) {
+        return;
     }
-    port->link_up = up;
-    if (up) {
-        ib_sma_link_up(&a->sma, number, speed, width);
-    } else {
+    port->cable_up = up;
+    port->cable_speed = speed;
+    port->cable_width = width;
+    if (!up) {
         ib_sma_link_down(&a->sma, number);
         port->mgmt_head = port->mgmt_tail;
     }
-    update_wants_link(port);
+    update_link(port);
 }
 
 /* ------------------------------------------------------------------ */
@@ -320,7 +335,7 @@ EhcaTxResult ehca_tx_begin(EhcaPort *port, uint16_t dlid, bool smp,
     tx->port = port;
     tx->multicast = dlid >= IB_LID_MCAST_FIRST && dlid <= IB_LID_MCAST_LAST;
     tx->loop = ehca_port_own_lid(port, dlid);
-    if (smp ? !port->link_up : !ehca_port_active(port)) {
+    if (smp ? !link_is_up(port) : !ehca_port_active(port)) {
         port->stats.dropped_not_active++;
         ehca_sma_port(port)->counters.xmit_discards++;
         return EHCA_TX_DEAD;
@@ -642,7 +657,7 @@ static void receive_packet(EhcaPort *port, const uint8_t *p, uint32_t len,
             counters->unicast_rcv_pkts++;
         }
     }
-    if (pkt.bth.dest_qpn == 0 ? !port->link_up : !ehca_port_active(port)) {
+    if (pkt.bth.dest_qpn == 0 ? !link_is_up(port) : !ehca_port_active(port)) {
         port->stats.dropped_rx_not_active++;
         return;
     }

@@ -1,0 +1,659 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Datagrams, special QPs, ports and their events: UD with and without GRH,
+ * GSI and the performance agent behind it, multicast, SQE and its repair,
+ * shared receive queues, activation rules, port events.
+ */
+#include "engine_bench.h"
+#include "ib/mad.h"
+
+#define QKEY 0x12345u
+#define DATA 20000                     /* offsets in the MRs */
+#define BUFFER 40000
+
+static void ud_pair(Bench *b)
+{
+    for (unsigned h = 0; h < 2; h++) {
+        b->qps[h] = host_qp_new(b->pair->hosts[h], EHCA_SERVICE_UD,
+                                b->cqs[h], b->cqs[h], 16, 16);
+        g_assert_cmpint(host_qp_ud_init(b->qps[h], 1, QKEY), ==, 0);
+        g_assert_cmpint(host_qp_ud_ready(b->qps[h], 0), ==, 0);
+    }
+}
+
+static HostSendWr ud_wr(Bench *b, uint32_t len)
+{
+    return (HostSendWr) {
+        .wr_id = 1, .optype = EHCA_WQE_OPTYPE_SEND,
+        .flags = EHCA_WQE_FLAG_SIGNALED, .num_sges = 1,
+        .sges = { host_sge(b->mrs[0], DATA, len) },
+        .dest_qpn = b->qps[1]->qpn, .qkey = QKEY,
+        .dlid = host_pair_lid(1, 1),
+    };
+}
+
+static void post(HostQp *qp, const HostSendWr *wr)
+{
+    host_post_send(qp, wr);
+    host_ring(qp);
+}
+
+static void test_ud(void)
+{
+    for (unsigned grh = 0; grh < 2; grh++) {
+        Bench *b = bench_new_bare();
+        HostSendWr wr;
+        HostCqe cqe;
+
+        ud_pair(b);
+        wr = ud_wr(b, 500);
+        wr.grh = grh;
+        wr.imm = 0x01020304;
+        wr.flags |= EHCA_WQE_FLAG_IMM;
+        wr.sl = 3;
+        host_gid(b->pair->hosts[0], 1, wr.sgid);
+        host_gid(b->pair->hosts[1], 1, wr.dgid);
+        bench_fill(b, 0, DATA, 500, 7);
+        memset(b->mrs[1]->bytes + BUFFER, 0xEE, 600);
+        bench_recv(b, 1, 9, BUFFER, 540);
+        post(b->qps[0], &wr);
+        g_assert_true(bench_cqe(b, 1, &cqe, BENCH_SECOND));
+        g_assert_cmphex(cqe.status, ==, 0);
+        g_assert_cmpuint(cqe.bytes, ==, 540);
+        g_assert_cmphex(cqe.imm, ==, 0x01020304);
+        g_assert_cmphex(cqe.flags, ==, EHCA_CQE_FLAG_RECV |
+                        EHCA_CQE_FLAG_IMM | (grh ? EHCA_CQE_FLAG_GRH : 0));
+        g_assert_cmpuint(cqe.remote_qpn, ==, b->qps[0]->qpn);
+        g_assert_cmpuint(cqe.rlid, ==, host_pair_lid(0, 1));
+        g_assert_cmpuint(cqe.sl, ==, 3);
+        g_assert_true(bench_same(b, DATA, BUFFER + 40, 500));
+        if (grh) {
+            g_assert_cmpmem(b->mrs[1]->bytes + BUFFER + 8, 16, wr.sgid, 16);
+            g_assert_cmpmem(b->mrs[1]->bytes + BUFFER + 24, 16, wr.dgid, 16);
+        } else {
+            g_assert_cmphex(b->mrs[1]->bytes[BUFFER], ==, 0xEE);
+        }
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        g_assert_cmphex(cqe.status, ==, 0);
+        bench_free(b);
+    }
+}
+
+/* Nothing of it arrives, nothing breaks, and the next message does. */
+static void test_ud_dropped(void)
+{
+    Bench *b = bench_new_bare();
+    HostPortInfo info;
+    HostSendWr wr;
+    HostCqe cqe;
+
+    ud_pair(b);
+    /* No receive WQE. */
+    wr = ud_wr(b, 64);
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    /* Wrong Q_Key. */
+    bench_recv(b, 1, 9, BUFFER, 104);
+    wr.qkey++;
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    host_query_port(b->pair->hosts[1], 1, &info);
+    g_assert_cmpuint(info.qkey_violations, ==, 1);
+    /* Too long by a byte. */
+    wr = ud_wr(b, 65);
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    /* No such QP. */
+    wr = ud_wr(b, 64);
+    wr.dest_qpn ^= 0x10000;
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    g_assert_false(bench_cqe(b, 1, &cqe, 0));
+    wr = ud_wr(b, 64);
+    post(b->qps[0], &wr);
+    g_assert_true(bench_cqe(b, 1, &cqe, BENCH_SECOND));
+    g_assert_cmphex(cqe.status, ==, 0);
+    g_assert_cmpuint(cqe.wr_id, ==, 9);
+    for (int i = 0; i < 5; i++) {
+        g_assert_true(bench_cqe(b, 0, &cqe, 0));
+        g_assert_cmphex(cqe.status, ==, 0);
+    }
+    bench_free(b);
+}
+
+/* A failing WQE stops the queue; purged ones repair it (20.3). */
+static void test_sqe(void)
+{
+    Bench *b = bench_new_bare();
+    uint64_t handle = b->pair->hosts[0]->config.handle;
+    uint64_t in[9], out[9];
+    HostSendWr wr;
+    uint8_t *wqe;
+    HostCqe cqe;
+
+    ud_pair(b);
+    bench_recv(b, 1, 9, BUFFER, 200);
+    wr = ud_wr(b, 64);
+    post(b->qps[0], &wr);
+    wr.wr_id = 2;
+    wr.sges[0].lkey ^= 0xFF00;
+    host_post_send(b->qps[0], &wr);
+    wr = ud_wr(b, 64);
+    wr.wr_id = 3;
+    host_post_send(b->qps[0], &wr);
+    wr.wr_id = 4;
+    host_post_send(b->qps[0], &wr);
+    host_ring(b->qps[0]);
+    g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+    g_assert_cmpuint(cqe.wr_id, ==, 1);
+    g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+    g_assert_cmpuint(cqe.wr_id, ==, 2);
+    g_assert_cmphex(cqe.status, ==, 0x80000004);
+    g_assert_false(bench_cqe(b, 0, &cqe, IB_SEC));
+    g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_SQE);
+    memcpy(in, (uint64_t[9]) { handle, EHCA_GETC_SQE, b->qps[0]->handle },
+           sizeof(in));
+    g_assert_cmpint(host_hcall(b->pair->hosts[0], EHCA_H_DISABLE_AND_GETC,
+                               in, out), ==, 0);
+    g_assert_cmphex(out[0], ==, b->qps[0]->sq.pages[0] +
+                    b->qps[0]->sq.stride);
+    /* Three WQEs from there on are purged: the failed one and two more. */
+    for (unsigned i = 0; i < 3; i++) {
+        wqe = host_ptr(b->pair->hosts[0], out[0] + i * b->qps[0]->sq.stride);
+        wqe[EHCA_WQE_NR_SGES] = 0;
+        wqe[EHCA_WQE_WQEF] = EHCA_WQEF_PURGE;
+    }
+    g_assert_cmpint(host_qp_to(b->qps[0], EHCA_QPS_RTS), ==, 0);
+    b->qps[0]->sq_new = 2;
+    host_ring(b->qps[0]);
+    for (unsigned id = 2; id <= 4; id++) {
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        g_assert_cmpuint(cqe.wr_id, ==, id);
+        g_assert_cmphex(cqe.status, ==, 0x80000010);
+        g_assert_cmpuint(cqe.local_qpn, ==, b->qps[0]->qpn);
+    }
+    wr = ud_wr(b, 64);
+    wr.wr_id = 5;
+    bench_recv(b, 1, 10, BUFFER, 200);
+    post(b->qps[0], &wr);
+    g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+    g_assert_cmpuint(cqe.wr_id, ==, 5);
+    g_assert_cmphex(cqe.status, ==, 0);
+    bench_free(b);
+}
+
+static void test_ud_errors(void)
+{
+    const struct { uint16_t dlid; uint32_t qpn, len; uint32_t status; }
+    bad[] = {
+        { 2, 0, 64, 0x80000002 },          /* QP0 is not for us */
+        { 0, 0x20, 64, 0x80000002 },
+        { 0xFFFF, 0x20, 64, 0x80000002 },
+        { 0xC001, 0x20, 64, 0x80000002 },  /* multicast without GRH */
+        { 2, 0x20, 2049, 0x80000001 },     /* beyond the MTU */
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
+        Bench *b = bench_new_bare();
+        HostSendWr wr;
+        HostCqe cqe;
+
+        ud_pair(b);
+        wr = ud_wr(b, bad[i].len);
+        wr.dlid = bad[i].dlid;
+        wr.dest_qpn = bad[i].qpn;
+        wr.flags = 0;
+        post(b->qps[0], &wr);
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        g_assert_cmphex(cqe.status, ==, bad[i].status);
+        g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_SQE);
+        bench_free(b);
+    }
+}
+
+/* ------------------------------------------------------------------ */
+/* QP1, PMA                                                           */
+/* ------------------------------------------------------------------ */
+
+static void gsi_recv(Bench *b, unsigned h)
+{
+    HostRecvWr wr = {
+        .wr_id = 77, .num_sges = 1,
+        .sges = { host_sge(b->mrs[h], BUFFER, 296) },
+    };
+
+    host_post_recv(b->pair->hosts[h]->gsi[1], &wr);
+    host_ring(b->pair->hosts[h]->gsi[1]);
+}
+
+static bool gsi_cqe(Bench *b, unsigned h, HostCqe *cqe)
+{
+    for (int i = 0; i < 100; i++) {
+        if (host_cq_poll(b->pair->hosts[h]->gsi_cq[1], cqe, 1)) {
+            return true;
+        }
+        bench_run(b, 10 * IB_USEC);
+    }
+    return false;
+}
+
+static void gsi_send(Bench *b, unsigned h, uint16_t dlid, uint32_t qpn)
+{
+    HostSendWr wr = {
+        .wr_id = 78, .optype = EHCA_WQE_OPTYPE_SEND, .num_sges = 1,
+        .sges = { host_sge(b->mrs[h], DATA, IB_MAD_LEN) },
+        .dest_qpn = qpn, .qkey = 0x80010000, .dlid = dlid,
+    };
+
+    post(b->pair->hosts[h]->gsi[1], &wr);
+}
+
+static void perf_get(Bench *b, unsigned h)
+{
+    uint8_t *mad = b->mrs[h]->bytes + DATA;
+    IbMadHeader hdr = {
+        .base_version = 1, .mgmt_class = IB_CLASS_PM, .class_version = 1,
+        .method = IB_METHOD_GET, .tid = 0x1122334455667788,
+        .attr_id = IB_PM_PORT_COUNTERS,
+    };
+
+    memset(mad, 0, IB_MAD_LEN);
+    ib_mad_header_pack(mad, &hdr);
+    mad[IB_PM_DATA_OFFSET + 1] = 1;    /* port select */
+}
+
+/* Performance MADs to QP1 are the driver's; the PMA has its own QP. */
+static void test_pma(void)
+{
+    Bench *b = bench_new_bare();
+    uint8_t *buffer[2] = { b->mrs[0]->bytes + BUFFER,
+                           b->mrs[1]->bytes + BUFFER };
+    IbMadHeader hdr;
+    HostCqe cqe;
+
+    perf_get(b, 0);
+    gsi_recv(b, 1);
+    gsi_send(b, 0, host_pair_lid(1, 1), 1);
+    g_assert_true(gsi_cqe(b, 1, &cqe));
+    g_assert_cmphex(cqe.status, ==, 0);
+    g_assert_cmpuint(cqe.remote_qpn, ==, 1);
+    g_assert_cmpuint(cqe.bytes, ==, 296);
+    ib_mad_header_unpack(&hdr, buffer[1] + 40);
+    g_assert_cmpuint(hdr.mgmt_class, ==, IB_CLASS_PM);
+    g_assert_cmpuint(hdr.method, ==, IB_METHOD_GET);
+    /* 2: what H_DEFINE_AQP1 answered for port 1. */
+    gsi_recv(b, 0);
+    gsi_send(b, 0, host_pair_lid(1, 1), 2);
+    g_assert_true(gsi_cqe(b, 0, &cqe));
+    g_assert_cmphex(cqe.status, ==, 0);
+    g_assert_cmpuint(cqe.remote_qpn, ==, 2);
+    ib_mad_header_unpack(&hdr, buffer[0] + 40);
+    g_assert_cmphex(hdr.method, ==, IB_METHOD_GET_RESP);
+    g_assert_cmphex(hdr.status, ==, 0);
+    g_assert_cmphex(hdr.tid, ==, 0x1122334455667788);
+    /* And our own, which does not leave the adapter. */
+    gsi_recv(b, 0);
+    gsi_send(b, 0, host_pair_lid(0, 1), 2);
+    g_assert_true(gsi_cqe(b, 0, &cqe));
+    g_assert_cmpuint(cqe.remote_qpn, ==, 2);
+    bench_free(b);
+}
+
+/* ------------------------------------------------------------------ */
+/* Multicast                                                          */
+/* ------------------------------------------------------------------ */
+
+static int64_t mcast(Host *host, uint64_t number, HostQp *qp, uint64_t mlid,
+                     uint64_t prefix, uint64_t id)
+{
+    uint64_t in[9] = { host->config.handle, qp->handle, mlid, id, prefix };
+    uint64_t out[9];
+
+    return host_hcall(host, number, in, out);
+}
+
+static void test_multicast(void)
+{
+    const uint64_t prefix = UINT64_C(0xFF12401BFFFF0000), id = 0xFFFFFFFF;
+    Bench *b = bench_new_bare();
+    Host *host = b->pair->hosts[1];
+    HostQp *second;
+    HostSendWr wr;
+    HostCqe cqe;
+    unsigned got = 0;
+
+    ud_pair(b);
+    second = host_qp_new(host, EHCA_SERVICE_UD, b->cqs[1], b->cqs[1], 16, 16);
+    host_qp_ud_init(second, 1, QKEY);
+    host_qp_ud_ready(second, 0);
+    /* LIDs and MGIDs that are none. */
+    g_assert_cmpint(mcast(host, EHCA_H_ATTACH_MCQP, second, 5, prefix, id),
+                    ==, EHCA_RC_MCG_PARM);
+    g_assert_cmpint(mcast(host, EHCA_H_ATTACH_MCQP, second, 0xFFFF, prefix,
+                          id), ==, EHCA_RC_MCG_PARM);
+    g_assert_cmpint(mcast(host, EHCA_H_ATTACH_MCQP, second, 0xC000, 0xFE, id),
+                    ==, EHCA_RC_MCG_PARM);
+    g_assert_cmpint(mcast(host, EHCA_H_DETACH_MCQP, second, 0xC000, prefix,
+                          id), ==, EHCA_RC_MCG_PARM);
+    g_assert_cmpint(mcast(host, EHCA_H_ATTACH_MCQP, second, 0xC000, prefix,
+                          id), ==, 0);
+    g_assert_cmpint(mcast(host, EHCA_H_ATTACH_MCQP, b->qps[1], 0xC000, prefix,
+                          id), ==, 0);
+    /* The sender is a member too. */
+    g_assert_cmpint(mcast(b->pair->hosts[0], EHCA_H_ATTACH_MCQP, b->qps[0],
+                          0xC000, prefix, id), ==, 0);
+    bench_recv(b, 0, 1, BUFFER, 200);
+    bench_recv(b, 1, 2, BUFFER, 200);
+    {
+        HostRecvWr rr = {
+            .wr_id = 3, .num_sges = 1,
+            .sges = { host_sge(b->mrs[1], BUFFER + 1000, 200) },
+        };
+
+        host_post_recv(second, &rr);
+        host_ring(second);
+    }
+    wr = ud_wr(b, 100);
+    wr.dlid = 0xC000;
+    wr.dest_qpn = IB_QPN_MULTICAST;
+    wr.grh = true;
+    host_gid(b->pair->hosts[0], 1, wr.sgid);
+    ib_put64(wr.dgid, prefix);
+    ib_put64(wr.dgid + 8, id);
+    wr.flags = 0;
+    bench_fill(b, 0, DATA, 100, 1);
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    while (bench_cqe(b, 1, &cqe, 0)) {
+        g_assert_cmphex(cqe.status, ==, 0);
+        g_assert_cmpuint(cqe.bytes, ==, 140);
+        got++;
+    }
+    g_assert_cmpuint(got, ==, 2);
+    g_assert_true(bench_same(b, DATA, BUFFER + 40, 100));
+    g_assert_true(bench_same(b, DATA, BUFFER + 1040, 100));
+    g_assert_true(bench_cqe(b, 0, &cqe, 0));
+    g_assert_cmpuint(cqe.wr_id, ==, 1);
+    /* A QP that goes leaves its groups. */
+    g_assert_cmpint(host_qp_free(second), ==, 0);
+    post(b->qps[0], &wr);
+    bench_run(b, IB_MSEC);
+    bench_free(b);
+}
+
+/* ------------------------------------------------------------------ */
+/* SRQ                                                                */
+/* ------------------------------------------------------------------ */
+
+
+/* An SRQ of @wrs WQEs with limit @limit, made by hand. */
+static HostQp *srq_new(Bench *b, unsigned wrs, unsigned limit)
+{
+    Host *host = b->pair->hosts[1];
+    HostQp *srq = g_new0(HostQp, 1);
+    uint64_t in[9] = {
+        host->config.handle,
+        EHCA_RT_QP | (uint64_t)EHCA_QPKIND_SRQ << EHCA_ALLOC_QP_KIND_SHIFT |
+        (uint64_t)EHCA_SIGT_PER_WQE << EHCA_ALLOC_QP_SIGT_SHIFT,
+        0, 0, host->eq_handle, (uint64_t)999 << 32 | HOST_PD,
+        (uint64_t)2 << 48 | (uint64_t)(wrs + 1) << 32 | 3 << 16, 0, limit,
+    };
+    uint64_t out[9];
+
+    g_assert_cmpint(host_hcall(host, EHCA_H_ALLOC_RESOURCE, in, out), ==, 0);
+    srq->host = host;
+    srq->handle = out[EHCA_OUT_HANDLE];
+    srq->qpn = out[EHCA_OUT_QPN];
+    srq->regs = out[EHCA_OUT_QP_REGS];
+    g_assert_cmpuint(out[EHCA_OUT_QP_PAGES] >> 32, ==, 0);
+    g_assert_cmpuint(out[EHCA_OUT_QP_SGES] >> EHCA_OUT_QP_RECV_SGES_SHIFT &
+                     EHCA_OUT_QP_SGES_MASK, ==, 4);
+    srq->rq.num_pages = out[EHCA_OUT_QP_PAGES] & EHCA_OUT_QP_PAGES_MASK;
+    srq->rq.stride = 128;
+    srq->rq.entries = srq->rq.num_pages * 4096 / 128;
+    for (unsigned i = 0; i < srq->rq.num_pages; i++) {
+        uint64_t page[9] = { host->config.handle, EHCA_RPAGES_RQ, srq->handle,
+                             srq->rq.pages[i] = host_alloc(host, 4096), 1 };
+
+        g_assert_cmpint(host_hcall(host, EHCA_H_REGISTER_RPAGES, page, out),
+                        ==, i + 1 == srq->rq.num_pages
+                            ? EHCA_RC_SUCCESS : EHCA_RC_PAGE_REGISTERED);
+    }
+    g_assert_cmpint(host_qp_to(srq, EHCA_QPS_INIT), ==, 0);
+    g_assert_cmpint(host_qp_to(srq, EHCA_QPS_RTR), ==, 0);
+    return srq;
+}
+
+static void base_qp(Bench *b, HostQp *srq)
+{
+    Host *host = b->pair->hosts[1];
+    HostQp *qp = b->qps[1];
+    uint64_t in[9] = {
+        host->config.handle,
+        EHCA_RT_QP |
+        (uint64_t)EHCA_QPKIND_SRQBASE << EHCA_ALLOC_QP_KIND_SHIFT |
+        (uint64_t)EHCA_SIGT_PER_WQE << EHCA_ALLOC_QP_SIGT_SHIFT,
+        b->cqs[1]->handle, b->cqs[1]->handle, host->eq_handle,
+        (uint64_t)888 << 32 | HOST_PD,
+        (uint64_t)9 << 48 | (uint64_t)1 << 32 | 1 << 24 | 1 << 16,
+        (uint64_t)888 << 32, srq->qpn,
+    };
+    uint64_t out[9];
+
+    g_assert_cmpint(host_hcall(host, EHCA_H_ALLOC_RESOURCE, in, out), ==, 0);
+    qp->host = host;
+    qp->handle = out[EHCA_OUT_HANDLE];
+    qp->qpn = out[EHCA_OUT_QPN];
+    qp->regs = out[EHCA_OUT_QP_REGS];
+    qp->sq.num_pages = out[EHCA_OUT_QP_PAGES] >> 32;
+    g_assert_cmpuint(out[EHCA_OUT_QP_PAGES] & 0xFFFFFFFF, ==, 0);
+    for (unsigned i = 0; i < qp->sq.num_pages; i++) {
+        uint64_t page[9] = { host->config.handle, EHCA_RPAGES_SQ, qp->handle,
+                             host_alloc(host, 4096), 1 };
+
+        g_assert_cmpint(host_hcall(host, EHCA_H_REGISTER_RPAGES, page, out),
+                        ==, i + 1 == qp->sq.num_pages
+                            ? EHCA_RC_SUCCESS : EHCA_RC_PAGE_REGISTERED);
+    }
+}
+
+static void test_srq(void)
+{
+    Bench *b = bench_new_bare();
+    HostQp *srq = srq_new(b, 8, 3);
+    HostPath path[2];
+    HostCqe cqe;
+
+    b->qps[1] = g_new0(HostQp, 1);
+    base_qp(b, srq);
+    b->qps[0] = host_qp_new(b->pair->hosts[0], EHCA_SERVICE_RC, b->cqs[0],
+                            b->cqs[0], 16, 16);
+    for (unsigned h = 0; h < 2; h++) {
+        host_pair_path(h, 0, &path[h]);
+        g_assert_cmpint(host_qp_init(b->qps[h], 1), ==, 0);
+        g_assert_cmpint(host_qp_rtr(b->qps[h], &path[h], NULL, EHCA_MTU_2048,
+                                    b->qps[!h]->qpn, 0), ==, 0);
+        g_assert_cmpint(host_qp_rts(b->qps[h], &path[h], 0, false), ==, 0);
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        HostRecvWr rr = {
+            .wr_id = 100 + i, .num_sges = 1,
+            .sges = { host_sge(b->mrs[1], 10000 * i, 9000) },
+        };
+
+        host_post_recv(srq, &rr);
+    }
+    host_ring(srq);
+    for (unsigned i = 0; i < 6; i++) {
+        bench_fill(b, 0, DATA, 9000, i);
+        bench_send(b, 0, i, EHCA_WQE_OPTYPE_SEND, 0, DATA, 9000, 0);
+        g_assert_true(bench_cqe(b, 1, &cqe, BENCH_SECOND));
+        g_assert_cmphex(cqe.status, ==, 0);
+        g_assert_cmpuint(cqe.wr_id, ==, 100 + i);
+        g_assert_cmpuint(cqe.token, ==, 888);
+        g_assert_true(bench_same(b, DATA, 10000 * i, 9000));
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        /* The limit event comes once, when fewer than 3 are left. */
+        g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_SRQ_LIMIT), ==, i >= 3);
+    }
+    /* In use it cannot go; moving its user to ERR is told. */
+    g_assert_cmpint(host_hcall(b->pair->hosts[1], EHCA_H_FREE_RESOURCE,
+        (uint64_t[9]) { b->pair->hosts[1]->config.handle, srq->handle },
+        (uint64_t[9]) { 0 }), ==, EHCA_RC_RESOURCE);
+    g_assert_cmpint(host_qp_to(b->qps[1], EHCA_QPS_ERR), ==, 0);
+    g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_QP_ERR), ==, 1);
+    for (int i = 0; i < 2; i++) {
+        g_assert_cmpint(host_hcall(b->pair->hosts[1], EHCA_H_FREE_RESOURCE,
+            (uint64_t[9]) { b->pair->hosts[1]->config.handle,
+                            i ? srq->handle : b->qps[1]->handle },
+            (uint64_t[9]) { 0 }), ==, 0);
+    }
+    g_free(b->qps[1]);
+    g_free(srq);
+    bench_free(b);
+}
+
+/* ------------------------------------------------------------------ */
+/* Ports                                                              */
+/* ------------------------------------------------------------------ */
+
+static unsigned drain_neq(Host *host, HostEqe *eqes, unsigned max)
+{
+    unsigned n = 0;
+
+    while (n < max && host_next_neqe(host, &eqes[n])) {
+        n++;
+    }
+    return n;
+}
+
+/* Definition of QP1 enables, freeing it disables; no events before. */
+static void test_activation(void)
+{
+    HostOptions options = { .name = "one", .num_ports = 2, .quiet = true };
+    HostOptions other = { .name = "two", .num_ports = 2, .quiet = true };
+    IbClock clock;
+    Host *a, *peer;
+    HostCable *cable;
+    HostPortInfo info;
+    HostEqe eqes[16];
+
+    ib_clock_init_virtual(&clock);
+    a = host_new(&options, &clock);
+    peer = host_new(&other, &clock);
+    cable = host_cable_new(a, 1, peer, 1);
+    host_query_port(a, 1, &info);
+    g_assert_cmpuint(info.phys_state, ==, IB_PHYS_DISABLED);
+    g_assert_false(ehca_port_wants_link(a->adapter, 1));
+    host_start(peer);
+    host_start(a);
+    g_assert_true(ehca_port_wants_link(a->adapter, 1));
+    host_cable_run(cable);
+    host_query_port(a, 1, &info);
+    g_assert_cmpuint(info.state, ==, IB_PORT_INIT);
+    g_assert_cmpuint(info.phys_state, ==, IB_PHYS_LINK_UP);
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 0);
+    g_assert_true(host_cable_activate(cable, 0, 7, 0));
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 1);
+    g_assert_cmpuint(eqes[0].id, ==, EHCA_NEQE_PORT_AVAIL);
+    g_assert_cmpuint(eqes[0].port, ==, 1);
+    g_assert_true(eqes[0].flag);
+    /* Cable out: unavailable, LID stays. */
+    host_cable_set(cable, false);
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 1);
+    g_assert_false(eqes[0].flag);
+    host_query_port(a, 1, &info);
+    g_assert_cmpuint(info.state, ==, IB_PORT_DOWN);
+    g_assert_cmpuint(info.phys_state, ==, IB_PHYS_POLLING);
+    g_assert_cmpuint(info.lid, ==, 7);
+    host_cable_set(cable, true);
+    g_assert_true(host_cable_activate(cable, 0, 7, 0));
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 1);
+    /* The GSI QP goes: Disabled, link given up. */
+    g_assert_cmpint(host_qp_free(a->gsi[1]), ==, 0);
+    a->gsi[1] = NULL;
+    g_assert_false(ehca_port_wants_link(a->adapter, 1));
+    host_query_port(a, 1, &info);
+    g_assert_cmpuint(info.state, ==, IB_PORT_DOWN);
+    g_assert_cmpuint(info.phys_state, ==, IB_PHYS_DISABLED);
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 0);
+    /* And comes back. */
+    a->gsi[1] = host_gsi_new(a, 1, a->gsi_cq[1]);
+    host_cable_run(cable);
+    g_assert_true(host_cable_activate(cable, 0, 7, 0));
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 1);
+    g_assert_true(eqes[0].flag);
+    host_cable_free(cable);
+    host_free(a);
+    host_free(peer);
+    ib_clock_fini(&clock);
+}
+
+/* QP1 defined on a port that is Active already: told at once. */
+static void test_late_qp1(void)
+{
+    HostOptions options = { .name = "one", .num_ports = 2, .quiet = true,
+                            .activation = EHCA_ACTIVATE_ALWAYS };
+    HostOptions other = options;
+    IbClock clock;
+    Host *a, *peer;
+    HostCable *cable;
+    HostPortInfo info;
+    HostEqe eqes[16];
+
+    other.name = "two";
+    ib_clock_init_virtual(&clock);
+    a = host_new(&options, &clock);
+    peer = host_new(&other, &clock);
+    g_assert_true(ehca_port_wants_link(a->adapter, 1));
+    a->wants_link[1] = peer->wants_link[1] = true;
+    cable = host_cable_new(a, 1, peer, 1);
+    g_assert_true(host_cable_activate(cable, 0, 7, 0));
+    host_query_port(a, 1, &info);
+    g_assert_cmpuint(info.state, ==, IB_PORT_ACTIVE);
+    host_start(a);
+    g_assert_cmpuint(drain_neq(a, eqes, 16), ==, 1);
+    g_assert_cmpuint(eqes[0].id, ==, EHCA_NEQE_PORT_AVAIL);
+    g_assert_true(eqes[0].flag);
+    host_cable_free(cable);
+    host_free(a);
+    host_free(peer);
+    ib_clock_fini(&clock);
+}
+
+/* A LID change while Active: configuration changed, not disruptive. */
+static void test_config_change(void)
+{
+    Bench *b = bench_new_bare();
+    HostEqe eqes[16];
+
+    bench_events(b);
+    /* host_cable_activate() goes down the whole way again: pull first. */
+    host_cable_set(b->pair->cables[0], false);
+    host_cable_set(b->pair->cables[0], true);
+    bench_run(b, IB_MSEC);
+    g_assert_cmpuint(drain_neq(b->pair->hosts[0], eqes, 16), ==, 1);
+    g_assert_false(eqes[0].flag);
+    g_assert_true(host_cable_activate(b->pair->cables[0], 0, 9, 0));
+    /* LID 9 came with Armed, before Active: the one event tells all. */
+    g_assert_cmpuint(drain_neq(b->pair->hosts[0], eqes, 16), ==, 1);
+    g_assert_cmpuint(eqes[0].id, ==, EHCA_NEQE_PORT_AVAIL);
+    g_assert_true(eqes[0].flag);
+    bench_free(b);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/engine/ud/traffic", test_ud);
+    g_test_add_func("/engine/ud/dropped", test_ud_dropped);
+    g_test_add_func("/engine/ud/sqe", test_sqe);
+    g_test_add_func("/engine/ud/errors", test_ud_errors);
+    g_test_add_func("/engine/ud/pma", test_pma);
+    g_test_add_func("/engine/ud/multicast", test_multicast);
+    g_test_add_func("/engine/srq", test_srq);
+    g_test_add_func("/engine/port/activation", test_activation);
+    g_test_add_func("/engine/port/late-qp1", test_late_qp1);
+    g_test_add_func("/engine/port/config-change", test_config_change);
+    return g_test_run();
+}
