@@ -245,8 +245,8 @@ static void test_foreign_lids(void)
         g_autofree char *file = g_build_filename(dir, "lids", NULL);
         g_autofree char *text = g_strdup_printf(
             "# hand-made\n0x%016" PRIx64 " 0x1234 0\n"
-            "0x%016" PRIx64 " 5000 0\n", lab_guid(alice, 1),
-            lab_guid(bob, 2));
+            "0x%016" PRIx64 " 5000 0\n0x%016" PRIx64 " 77 0\n",
+            lab_guid(alice, 1), lab_guid(bob, 2), LAB_SM_GUID + 1);
 
         g_assert_true(g_file_set_contents(file, text, -1, NULL));
         lab_detach(alice);
@@ -260,6 +260,7 @@ static void test_foreign_lids(void)
         lab_settle(lab, 5 * IB_SEC);
         g_assert_cmpuint(lab_lid(alice, 1), ==, 0x1234);
         g_assert_cmpuint(lab_lid(bob, 2), ==, 5000);
+        g_assert_cmpuint(sm_lid(lab_sm(lab)), ==, 77);
         check_up(lab);
         check_all_pairs(lab);
         lab_stop_sm(lab, "sm");
@@ -272,6 +273,28 @@ static void test_foreign_lids(void)
     lab_start_sm(lab, "sm", &options);
     lab_settle(lab, 2 * IB_SEC);
     assert_same(before, snapshot(lab));
+    check_all_pairs(lab);
+    /* Its own LID it has from those who knew it. */
+    g_assert_cmpuint(sm_lid(lab_sm(lab)), ==, 77);
+    lab_free(lab);
+}
+
+/* Another SM ruled while our cable was out: its LIDs count. */
+static void test_foreign_lids_meanwhile(void)
+{
+    SmLab *lab = lab_up(one_switch);
+    LabHost *alice = lab_host(lab, "alice");
+
+    lab_cable(lab, "csm", false);
+    lab_run(lab, 1 * IB_SEC);
+    alice->sma.ports[1].info.lid = 0x200;
+    alice->sma.ports[1].info.sm_lid = 0x300;
+    alice->reregisters = 0;
+    lab_cable(lab, "csm", true);
+    lab_settle(lab, 2 * IB_SEC);
+    g_assert_cmpuint(lab_lid(alice, 1), ==, 0x200);
+    g_assert_cmpuint(alice->reregisters, ==, 1);
+    check_up(lab);
     check_all_pairs(lab);
     lab_free(lab);
 }
@@ -374,6 +397,23 @@ static void expect_no_report(LabHost *host)
     }
 }
 
+/* Every trap was answered at its first sending. */
+static void check_repressed(SmLab *lab)
+{
+    SmStats stats;
+
+    sm_get_stats(lab_sm(lab), &stats);
+    g_assert_cmpuint(stats.traps_repeated, ==, 0);
+    g_assert_cmpuint(stats.traps_received, >, 0);
+    for (unsigned i = 0; i < lab->topology->num_nodes; i++) {
+        const IbSma *sma = fabric_switch_sma(lab->fabric, i);
+
+        for (unsigned j = 0; sma && j < IB_SMA_TRAPS; j++) {
+            g_assert_false(sma->traps[j].pending);
+        }
+    }
+}
+
 /* A pulled cable: trap, sweep, 65 at once; back: 64 when it is Active. */
 static void test_pull(void)
 {
@@ -403,6 +443,7 @@ static void test_pull(void)
     g_assert_true(sm_settled(lab_sm(lab)));
     check_up(lab);
     check_all_pairs(lab);
+    check_repressed(lab);
     lab_free(lab);
 }
 
@@ -595,6 +636,80 @@ static void test_reroute(void)
     lab_free(lab);
 }
 
+/* A switch that forgot everything is set up like a new one. */
+static void test_switch_reset(void)
+{
+    SmLab *lab = lab_up(ring);
+    int s3 = topology_find_node(lab->topology, "s3");
+    IbSma *sma = (IbSma *)fabric_switch_sma(lab->fabric, s3);
+    uint16_t lid = sma->ports[0].info.lid;
+
+    for (unsigned forget_lid = 0; forget_lid < 2; forget_lid++) {
+        if (forget_lid) {
+            sma->ports[0].info.lid = 0;
+            sma->ports[0].info.sm_lid = 0;
+        }
+        sma->switch_info.lft_top = 0;
+        sma->switch_info.port_state_change = 1;
+        g_assert_false(lab_reaches(lab, lab_host(lab, "h2"), 1,
+                                   lab_host(lab, "h4"), 1));
+        lab_run(lab, 15 * IB_SEC);        /* the light sweep sees it */
+        g_assert_cmpuint(sma->ports[0].info.lid, ==, lid);
+        check_up(lab);
+        check_all_pairs(lab);
+    }
+    lab_free(lab);
+}
+
+static const char parallel[] =
+    "switch s1 ports=6\nswitch s2 ports=6\n"
+    "host h1 ports=1\nhost h2 ports=1\nhost h3 ports=1\nhost sm ports=1\n"
+    "cable p1 s1/1 s2/1\ncable p2 s1/2 s2/2\n"
+    "cable c1 h1/1 s1/3\ncable c2 h2/1 s2/3\ncable c3 h3/1 s2/4\n"
+    "cable csm sm/1 s1/4\n";
+
+/* Routes that are good stay as they are when a better balance was possible. */
+static void test_routes_kept(void)
+{
+    SmLab *lab = lab_new(parallel, 1);
+    SmStats before, after;
+    const FabricCableStats *stats;
+    int p2;
+
+    lab_cable(lab, "p2", false);
+    lab_start_sm(lab, "sm", NULL);
+    lab_settle(lab, 2 * IB_SEC);
+    sm_get_stats(lab_sm(lab), &before);
+    lab_cable(lab, "p2", true);
+    lab_settle(lab, 2 * IB_SEC);
+    check_all_pairs(lab);
+    sm_get_stats(lab_sm(lab), &after);
+    g_assert_cmpuint(after.lft_blocks_written, ==, before.lft_blocks_written);
+    /* A host that comes and goes costs no table at all. */
+    lab_cable(lab, "c2", false);
+    lab_settle(lab, 2 * IB_SEC);
+    lab_cable(lab, "c2", true);
+    lab_settle(lab, 2 * IB_SEC);
+    check_all_pairs(lab);
+    sm_get_stats(lab_sm(lab), &after);
+    g_assert_cmpuint(after.lft_blocks_written, ==, before.lft_blocks_written);
+    /* From nothing, both cables are used. */
+    lab_free(lab);
+    lab = lab_up(parallel);
+    check_all_pairs(lab);
+    p2 = topology_find_cable(lab->topology, "p2");
+    stats = fabric_cable_stats(lab->fabric, p2);
+    {
+        uint64_t there = stats->packets[0], back = stats->packets[1];
+
+        check_all_pairs(lab);
+        stats = fabric_cable_stats(lab->fabric, p2);
+        g_assert_cmpuint(stats->packets[0] + stats->packets[1], >,
+                         there + back);
+    }
+    lab_free(lab);
+}
+
 /* Hosts come and go; a host comes back as new, with its LIDs. */
 static void test_host_restart(void)
 {
@@ -675,6 +790,53 @@ static void test_conflict(void)
     g_assert_true((lab_lid(alice, 1) == lid) != (lab_lid(bob, 1) == lid));
     g_assert_nonnull(strstr(lab->log->str, "is also that of another port"));
     g_assert_cmpuint(alice->dropped + bob->dropped, ==, 0);
+    lab_free(lab);
+}
+
+/* The same, but the LID file knows whose it is. */
+static void test_conflict_reserved(gconstpointer rightful)
+{
+    g_autofree char *dir = g_dir_make_tmp("sm-XXXXXX", NULL);
+    g_autofree char *file = g_build_filename(dir, "lids", NULL);
+    g_autofree char *text = NULL;
+    SmLab *lab = lab_up(one_switch);
+    LabHost *alice = lab_host(lab, "alice"), *bob = lab_host(lab, "bob");
+    LabHost *right = lab_host(lab, rightful);
+    uint16_t lid = lab_lid(alice, 1);
+    SmOptions options;
+
+    lab_stop_sm(lab, "sm");
+    bob->sma.ports[1].info.lid = lid;
+    text = g_strdup_printf("0x%016" PRIx64 " %u 0\n", lab_guid(right, 1),
+                           lid);
+    g_assert_true(g_file_set_contents(file, text, -1, NULL));
+    sm_options_init(&options);
+    options.seed = 5;
+    options.lid_file = file;
+    lab_start_sm(lab, "sm", &options);
+    lab_settle(lab, 2 * IB_SEC);
+    check_up(lab);
+    g_assert_cmpuint(lab_lid(right, 1), ==, lid);
+    lab_free(lab);
+    g_remove(file);
+    g_remove(dir);
+}
+
+/* GUIDs that are there twice: the first is served, the second left out. */
+static void test_duplicate_guid(void)
+{
+    SmLab *lab = lab_new(one_switch, 1);
+    LabHost *alice = lab_host(lab, "alice"), *bob = lab_host(lab, "bob");
+
+    bob->sma.node.node_guid = alice->sma.node.node_guid;
+    bob->sma.ports[1].guids[0] = alice->sma.ports[1].guids[0];
+    bob->sma.ports[2].guids[0] = alice->sma.ports[2].guids[0];
+    lab_start_sm(lab, "sm", NULL);
+    lab_run(lab, 5 * IB_SEC);
+    g_assert_cmpint(sm_state(lab_sm(lab)), ==, SM_MASTER);
+    g_assert_nonnull(strstr(lab->log->str, "was found once more"));
+    g_assert_cmpuint((lab_state(alice, 1) == IB_PORT_ACTIVE) +
+                     (lab_state(bob, 1) == IB_PORT_ACTIVE), ==, 1);
     lab_free(lab);
 }
 
@@ -892,6 +1054,8 @@ int main(int argc, char **argv)
     g_test_add_data_func("/sm/restart/two-rails", two_rails, test_restart);
     g_test_add_data_func("/sm/restart/ring", ring, test_restart);
     g_test_add_func("/sm/foreign-lids", test_foreign_lids);
+    g_test_add_func("/sm/foreign-lids/meanwhile",
+                    test_foreign_lids_meanwhile);
     g_test_add_func("/sm/lid-file", test_lid_file);
     g_test_add_func("/sm/lid-file/bad", test_bad_lid_files);
     g_test_add_func("/sm/pull", test_pull);
@@ -902,10 +1066,16 @@ int main(int argc, char **argv)
     g_test_add_func("/sm/own-cable", test_own_cable);
     g_test_add_func("/sm/own-cable/in-sweep", test_own_cable_in_sweep);
     g_test_add_func("/sm/reroute", test_reroute);
+    g_test_add_func("/sm/switch-reset", test_switch_reset);
+    g_test_add_func("/sm/routes-kept", test_routes_kept);
     g_test_add_func("/sm/host-restart", test_host_restart);
     g_test_add_func("/sm/mute", test_mute);
     g_test_add_func("/sm/lossy", test_lossy);
     g_test_add_func("/sm/conflict", test_conflict);
+    g_test_add_data_func("/sm/conflict/alice", "alice",
+                         test_conflict_reserved);
+    g_test_add_data_func("/sm/conflict/bob", "bob", test_conflict_reserved);
+    g_test_add_func("/sm/duplicate-guid", test_duplicate_guid);
     g_test_add_func("/sm/lmc", test_lmc);
     g_test_add_func("/sm/standby", test_standby);
     g_test_add_func("/sm/handover", test_handover);
