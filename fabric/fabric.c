@@ -619,10 +619,11 @@ const FabricFault *fabric_cable_get_fault(const Fabric *fabric, int cable)
 void fabric_cable_capture(Fabric *fabric, int cable, unsigned captures)
 {
     fabric->cables[cable].captures = captures;
-    fabric->captures = 0;
-    for (unsigned i = 0; i < fabric->num_cables; i++) {
-        fabric->captures |= fabric->cables[i].captures;
-    }
+}
+
+unsigned fabric_cable_get_capture(const Fabric *fabric, int cable)
+{
+    return fabric->cables[cable].captures;
 }
 
 const FabricCableStats *fabric_cable_stats(const Fabric *fabric, int cable)

@@ -230,6 +230,7 @@ bool fabric_cable_fault(Fabric *fabric, int cable, const FabricFault *fault);
 const FabricFault *fabric_cable_get_fault(const Fabric *fabric, int cable);
 /* Bits of the captures that want this cable. */
 void fabric_cable_capture(Fabric *fabric, int cable, unsigned captures);
+unsigned fabric_cable_get_capture(const Fabric *fabric, int cable);
 const FabricCableStats *fabric_cable_stats(const Fabric *fabric, int cable);
 /* Cable at a node's port, or -1; which end of it that is in *end. */
 int fabric_port_cable(const Fabric *fabric, int node, unsigned port,
@@ -240,6 +241,8 @@ const IbSma *fabric_switch_sma(const Fabric *fabric, int node);
 
 /* Moves up to @budget packets; true: there is more to do at once. */
 bool fabric_run(Fabric *fabric, unsigned budget);
+/* Packets it has moved or dropped so far: tells whether a run did anything. */
+uint64_t fabric_moved(const Fabric *fabric);
 /* All sides will kick from now on; false: look again first. */
 bool fabric_prepare_sleep(Fabric *fabric);
 /* Earliest time at which something inside becomes due (see above). */

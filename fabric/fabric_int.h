@@ -167,7 +167,7 @@ struct Fabric {
     unsigned num_dirty;
     bool updating_links;
     bool slept;
-    unsigned captures;               /* bits of all cables */
+    uint64_t moved;
     IbTimer timer;
     int64_t deadline_ns;
     int64_t drop_second;

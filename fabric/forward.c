@@ -979,6 +979,7 @@ static unsigned turn(Fabric *fabric, FabricSource *source, unsigned budget)
         n++;
     }
     if (n) {
+        fabric->moved += n;
         fabric_kick_flush(fabric);
         fabric->now = ib_clock_now(fabric->clock);
     }
@@ -1114,6 +1115,11 @@ bool fabric_prepare_sleep(Fabric *fabric)
         }
     }
     return true;
+}
+
+uint64_t fabric_moved(const Fabric *fabric)
+{
+    return fabric->moved;
 }
 
 int64_t fabric_deadline(const Fabric *fabric)

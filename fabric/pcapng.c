@@ -21,6 +21,12 @@ enum {
     OPT_ISB_IFRECV = 4, OPT_ISB_IFDROP = 5,
 };
 
+#define LINKTYPE_ERF 197
+#define LINKTYPE_INFINIBAND 247
+#define ERF_HEADER_LEN 16
+#define ERF_TYPE_INFINIBAND 21
+#define ERF_FLAG_VARYING_LENGTH 4
+#define NS_PER_SECOND 1000000000u
 #define TSRESOL_NS 9
 #define FLAG_INBOUND 1u
 #define FLAG_OUTBOUND 2u
@@ -95,13 +101,25 @@ void pcapng_section(GByteArray *out)
     end(out, start);
 }
 
-void pcapng_interface(GByteArray *out, const char *name,
-                      const char *description)
+bool pcapng_format_parse(const char *name, PcapngFormat *format)
+{
+    if (!strcmp(name, "erf")) {
+        *format = PCAPNG_ERF;
+    } else if (!strcmp(name, "infiniband")) {
+        *format = PCAPNG_INFINIBAND;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void pcapng_interface(GByteArray *out, PcapngFormat format,
+                      const char *name, const char *description)
 {
     guint start = begin(out, BLOCK_INTERFACE);
     uint8_t resolution = TSRESOL_NS;
 
-    put16(out, PCAPNG_LINKTYPE_INFINIBAND);
+    put16(out, format == PCAPNG_ERF ? LINKTYPE_ERF : LINKTYPE_INFINIBAND);
     put16(out, 0);
     put32(out, 0);                   /* no snapshot length */
     option_text(out, OPT_IF_NAME, name);
@@ -110,24 +128,49 @@ void pcapng_interface(GByteArray *out, const char *name,
     end(out, start);
 }
 
-void pcapng_packet(GByteArray *out, uint32_t interface, int64_t real_ns,
-                   unsigned direction, const uint8_t *data, uint32_t len,
-                   const char *comment)
+/*
+ * ERF: time (32.32 fixed point, little-endian), type, flags, record length,
+ * loss counter, wire length (big-endian).
+ */
+static void put_erf_header(GByteArray *out, int64_t real_ns, uint32_t len)
+{
+    uint64_t seconds = (uint64_t)real_ns / NS_PER_SECOND;
+    uint64_t fraction = ((uint64_t)real_ns % NS_PER_SECOND << 32) /
+                        NS_PER_SECOND;
+    uint64_t time = GUINT64_TO_LE(seconds << 32 | fraction);
+    uint8_t header[ERF_HEADER_LEN];
+
+    memcpy(header, &time, sizeof(time));
+    header[8] = ERF_TYPE_INFINIBAND;
+    header[9] = ERF_FLAG_VARYING_LENGTH;
+    ib_put16(header + 10, ERF_HEADER_LEN + len);
+    ib_put16(header + 12, 0);
+    ib_put16(header + 14, len);
+    g_byte_array_append(out, header, sizeof(header));
+}
+
+void pcapng_packet(GByteArray *out, PcapngFormat format, uint32_t interface,
+                   int64_t real_ns, unsigned direction, const uint8_t *data,
+                   uint32_t len, const char *comment)
 {
     static const uint8_t zeroes[4];
     guint start = begin(out, BLOCK_PACKET);
     uint32_t flags = direction ? FLAG_INBOUND : FLAG_OUTBOUND;
-    uint8_t vcrc[IB_VCRC_LEN];
     uint32_t whole = len + IB_VCRC_LEN;
+    uint32_t stored = whole + (format == PCAPNG_ERF ? ERF_HEADER_LEN : 0);
+    uint8_t vcrc[IB_VCRC_LEN];
 
     ib_put16(vcrc, ib_vcrc(data, len));
     put32(out, interface);
     put_time(out, real_ns);
-    put32(out, whole);
-    put32(out, whole);
+    put32(out, stored);
+    put32(out, stored);
+    if (format == PCAPNG_ERF) {
+        put_erf_header(out, real_ns, whole);
+    }
     g_byte_array_append(out, data, len);
     g_byte_array_append(out, vcrc, sizeof(vcrc));
-    g_byte_array_append(out, zeroes, -whole & 3);
+    g_byte_array_append(out, zeroes, -stored & 3);
     if (comment) {
         option_text(out, OPT_COMMENT, comment);
     }

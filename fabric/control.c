@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Clients of the control socket.
+ *
+ * Theory of operation: a client gets a greeting, then sends JSON objects (a
+ * newline behind them is not needed) and gets one reply each, in order, and
+ * every event.  All output goes through a buffer of the client; one that does
+ * not read until CLIENT_OUT_MAX has gathered is disconnected, so that it
+ * holds up neither the others nor the fabric.
+ */
+#include <errno.h>
+#include <glib-unix.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabric/daemon.h"
+
+#define MAX_CLIENTS 64
+#define CLIENT_IN_MAX (64u << 10)    /* longest command */
+#define CLIENT_OUT_MAX (8u << 20)
+#define CLIENT_READ 4096
+
+typedef struct Client {
+    Control *control;
+    int fd;
+    guint in_source, out_source;
+    GString *in, *out;
+    gsize out_done;
+    JsonFramer framer;
+    bool dead;                       /* freed at the next safe moment */
+} Client;
+
+struct Control {
+    Daemon *daemon;
+    int listen_fd;
+    guint listen_source, bury_source;
+    GPtrArray *clients;
+};
+
+static void client_free(Client *client)
+{
+    if (client->in_source) {
+        g_source_remove(client->in_source);
+    }
+    if (client->out_source) {
+        g_source_remove(client->out_source);
+    }
+    close(client->fd);
+    g_string_free(client->in, true);
+    g_string_free(client->out, true);
+    g_ptr_array_remove(client->control->clients, client);
+    g_free(client);
+}
+
+static gboolean bury(gpointer opaque)
+{
+    Control *control = opaque;
+
+    control->bury_source = 0;
+    for (unsigned i = control->clients->len; i-- > 0; ) {
+        Client *client = g_ptr_array_index(control->clients, i);
+
+        if (client->dead) {
+            client_free(client);
+        }
+    }
+    return G_SOURCE_REMOVE;
+}
+
+/* A client may turn out dead while the list of them is being walked. */
+static void client_die(Client *client)
+{
+    client->dead = true;
+    if (!client->control->bury_source) {
+        client->control->bury_source = g_idle_add(bury, client->control);
+    }
+}
+
+static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque);
+
+static void client_flush(Client *client)
+{
+    while (!client->dead && client->out_done < client->out->len) {
+        ssize_t n = send(client->fd, client->out->str + client->out_done,
+                         client->out->len - client->out_done,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n > 0) {
+            client->out_done += n;
+        } else if (n < 0 && errno == EAGAIN) {
+            if (!client->out_source) {
+                client->out_source = g_unix_fd_add(client->fd, G_IO_OUT,
+                                                   on_writable, client);
+            }
+            return;
+        } else if (n == 0 || errno != EINTR) {
+            client_die(client);
+            return;
+        }
+    }
+    g_string_set_size(client->out, 0);
+    client->out_done = 0;
+}
+
+static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque)
+{
+    Client *client = opaque;
+
+    client->out_source = 0;
+    client_flush(client);
+    return G_SOURCE_REMOVE;
+}
+
+static void client_send(Client *client, const char *line)
+{
+    if (client->dead) {
+        return;
+    }
+    if (client->out->len - client->out_done + strlen(line) >
+        CLIENT_OUT_MAX) {
+        client_die(client);
+        return;
+    }
+    if (client->out_done == client->out->len) {
+        g_string_set_size(client->out, 0);
+        client->out_done = 0;
+    } else if (client->out_done > CLIENT_OUT_MAX / 2) {
+        g_string_erase(client->out, 0, client->out_done);
+        client->out_done = 0;
+    }
+    g_string_append(client->out, line);
+    g_string_append(client->out, "\r\n");
+    if (!client->out_source) {
+        client_flush(client);
+    }
+}
+
+void control_broadcast(Control *control, const char *line)
+{
+    for (unsigned i = 0; i < control->clients->len; i++) {
+        client_send(g_ptr_array_index(control->clients, i), line);
+    }
+}
+
+/* Takes bytes; executes each command that is complete. */
+static void client_input(Client *client, const char *data, size_t len)
+{
+    Daemon *daemon = client->control->daemon;
+
+    for (size_t i = 0; i < len && !client->dead; i++) {
+        char *reply;
+
+        g_string_append_c(client->in, data[i]);
+        if (json_framer_byte(&client->framer, data[i])) {
+            reply = command_execute(daemon, client->in->str,
+                                    client->in->len);
+            client_send(client, reply);
+            g_free(reply);
+            g_string_set_size(client->in, 0);
+        } else if (client->in->len == CLIENT_IN_MAX) {
+            client_send(client, "{\"error\": {\"class\": \"GenericError\", "
+                        "\"desc\": \"a command is at most 65536 bytes; "
+                        "the connection is closed\"}}");
+            client_die(client);
+        }
+    }
+}
+
+static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
+{
+    Client *client = opaque;
+    char buf[CLIENT_READ];
+    ssize_t n;
+
+    if (client->dead) {
+        client->in_source = 0;
+        return G_SOURCE_REMOVE;
+    }
+    n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return G_SOURCE_CONTINUE;
+    }
+    if (n <= 0) {
+        client->in_source = 0;
+        client_die(client);
+        return G_SOURCE_REMOVE;
+    }
+    client_input(client, buf, n);
+    return G_SOURCE_CONTINUE;
+}
+
+static gboolean on_connection(gint fd, GIOCondition condition,
+                              gpointer opaque)
+{
+    Control *control = opaque;
+    int client_fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    Client *client;
+
+    if (client_fd < 0) {
+        return G_SOURCE_CONTINUE;
+    }
+    if (control->clients->len == MAX_CLIENTS) {
+        static const char sorry[] =
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": "
+            "\"64 clients are connected already; close one\"}}\r\n";
+
+        if (send(client_fd, sorry, sizeof(sorry) - 1,
+                 MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+            /* It will see the connection close. */
+        }
+        close(client_fd);
+        return G_SOURCE_CONTINUE;
+    }
+    client = g_new0(Client, 1);
+    client->control = control;
+    client->fd = client_fd;
+    client->in = g_string_new(NULL);
+    client->out = g_string_new(NULL);
+    client->in_source = g_unix_fd_add(client_fd, G_IO_IN | G_IO_HUP,
+                                      on_readable, client);
+    g_ptr_array_add(control->clients, client);
+    client_send(client, "{\"QMP\": {\"version\": {\"ehca-fabric\": \""
+                FABRIC_VERSION "\", \"package\": \"ehcalab\"}, "
+                "\"capabilities\": []}}");
+    return G_SOURCE_CONTINUE;
+}
+
+Control *control_new(Daemon *daemon, int listen_fd)
+{
+    Control *control = g_new0(Control, 1);
+
+    control->daemon = daemon;
+    control->listen_fd = listen_fd;
+    control->clients = g_ptr_array_new();
+    control->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
+                                           control);
+    return control;
+}
+
+void control_free(Control *control)
+{
+    if (!control) {
+        return;
+    }
+    g_source_remove(control->listen_source);
+    if (control->bury_source) {
+        g_source_remove(control->bury_source);
+    }
+    while (control->clients->len) {
+        client_free(g_ptr_array_index(control->clients, 0));
+    }
+    g_ptr_array_free(control->clients, true);
+    g_free(control);
+}

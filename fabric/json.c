@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * JSON from outside.  json-glib's parser recurses, so the depth is checked
+ * before it sees the text.
+ */
+#include <string.h>
+
+#include "fabric/daemon.h"
+
+bool json_framer_byte(JsonFramer *framer, char byte)
+{
+    if (framer->in_string) {
+        if (framer->escaped) {
+            framer->escaped = false;
+        } else if (byte == '\\') {
+            framer->escaped = true;
+        } else if (byte == '"') {
+            framer->in_string = false;
+        }
+        return false;
+    }
+    switch (byte) {
+    case '"':
+        framer->in_string = true;
+        framer->any = true;
+        return false;
+    case '{':
+    case '[':
+        framer->depth++;
+        framer->any = true;
+        return false;
+    case '}':
+    case ']':
+        framer->any = true;
+        if (framer->depth > 1) {
+            framer->depth--;
+            return false;
+        }
+        break;
+    case '\n':
+        /* A line without any bracket cannot become an object. */
+        if (framer->depth || !framer->any) {
+            return false;
+        }
+        break;
+    case ' ':
+    case '\t':
+    case '\r':
+        return false;
+    default:
+        framer->any = true;
+        return false;
+    }
+    memset(framer, 0, sizeof(*framer));
+    return true;
+}
+
+static bool too_deep(const char *text, size_t len)
+{
+    JsonFramer framer = { 0 };
+
+    for (size_t i = 0; i < len; i++) {
+        json_framer_byte(&framer, text[i]);
+        if (framer.depth > JSON_DEPTH_MAX) {
+            return true;
+        }
+    }
+    return false;
+}
+
+JsonNode *json_from_outside(const char *text, size_t len, const char **error)
+{
+    JsonParser *parser;
+    JsonNode *root = NULL;
+
+    *error = NULL;
+    if (!g_utf8_validate(text, len, NULL)) {
+        *error = "it is not UTF-8";
+        return NULL;
+    }
+    if (too_deep(text, len)) {
+        *error = "it is nested too deeply";
+        return NULL;
+    }
+    parser = json_parser_new_immutable();
+    if (json_parser_load_from_data(parser, text, len, NULL)) {
+        root = json_parser_steal_root(parser);
+    }
+    g_object_unref(parser);
+    if (!root || !JSON_NODE_HOLDS_OBJECT(root)) {
+        *error = "it is not a JSON object";
+        if (root) {
+            json_node_unref(root);
+        }
+        return NULL;
+    }
+    return root;
+}
+
+char *json_to_text(JsonNode *node)
+{
+    JsonGenerator *generator = json_generator_new();
+    char *text;
+
+    json_generator_set_root(generator, node);
+    text = json_generator_to_data(generator, NULL);
+    g_object_unref(generator);
+    json_node_unref(node);
+    return text;
+}

@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Hosts that join through the link socket (docs/link-protocol.md).
+ *
+ * Theory of operation: each connection is a peer.
+ *
+ *   accepted  --HELLO--> joined      memory and eventfds made, host attached
+ *      |                              to the fabric, WELCOME sent
+ *      +--bad HELLO, name taken, 5 s--> refused (REFUSE), closed
+ *   joined    --PHYS-->  port enabled or disabled
+ *             --EVENT--> NODE_EVENT
+ *             --closed, protocol broken, ring broken--> detached: all its
+ *                                     cables count as pulled
+ *
+ * LINK messages follow the link words of runner.h: when the socket takes no
+ * more, they wait in there, so nothing grows.  A peer that sends more than
+ * PEER_MESSAGES a second is not read for the rest of it.
+ */
+#include <errno.h>
+#include <glib-unix.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabric/daemon.h"
+
+#define HANDSHAKE_MS 5000
+#define MAX_STRANGERS 64             /* peers that have not said HELLO */
+#define PEER_READS 64                /* reads before others have a turn */
+#define PEER_MESSAGES 2000           /* a second */
+#define BAD_EVENTS_TOLD 10           /* NODE_ERRORs about a host's EVENTs */
+
+typedef struct Peer {
+    Links *links;
+    int fd;
+    guint in_source, out_source, timeout_source, pause_source;
+    IbLinkParser parser;
+    int node;                        /* -1: has not joined */
+    unsigned num_ports;
+    RunnerNode rn;
+    IbLinkPortMemory *memory[IB_LINK_MAX_PORTS];
+    unsigned sent_words[IB_LINK_MAX_PORTS + 1];
+    uint8_t out[2 * IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    size_t out_len, out_done;
+    int64_t second_ns;
+    unsigned messages;               /* in this second */
+    unsigned bad_events;
+} Peer;
+
+struct Links {
+    Daemon *daemon;
+    int listen_fd;
+    guint listen_source;
+    GPtrArray *peers;
+    unsigned strangers;
+};
+
+static const char *peer_name(const Peer *peer)
+{
+    return peer->node < 0 ? "?" :
+           peer->links->daemon->topology->nodes[peer->node].name;
+}
+
+static void remove_source(guint *source)
+{
+    if (*source) {
+        g_source_remove(*source);
+        *source = 0;
+    }
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+typedef struct AttachCall {
+    Peer *peer;
+    const IbLinkHello *hello;
+    bool attached;
+    char *error;
+} AttachCall;
+
+static void call_attach(Fabric *fabric, void *data)
+{
+    AttachCall *call = data;
+    Peer *peer = call->peer;
+
+    call->attached = fabric_node_attach(fabric, call->hello, peer->memory,
+                                        &peer->rn, &call->error);
+    if (call->attached && !runner_watch(peer->rn.runner, &peer->rn)) {
+        call->error = g_strdup("no room for its event descriptor");
+        fabric_node_detach(fabric, peer->node);
+        call->attached = false;
+    }
+}
+
+static void call_detach(Fabric *fabric, void *data)
+{
+    Peer *peer = data;
+
+    runner_unwatch(peer->rn.runner, &peer->rn);
+    fabric_node_detach(fabric, peer->node);
+}
+
+typedef struct EnableCall {
+    int node;
+    unsigned port;
+    bool enable;
+} EnableCall;
+
+static void call_enable(Fabric *fabric, void *data)
+{
+    const EnableCall *call = data;
+
+    fabric_node_enable(fabric, call->node, call->port, call->enable);
+}
+
+/* Memory and descriptors of a peer, given back. */
+static void release_memory(Peer *peer)
+{
+    for (unsigned p = 0; p < IB_LINK_MAX_PORTS; p++) {
+        ib_link_memory_unmap(peer->memory[p]);
+        peer->memory[p] = NULL;
+        close_fd(&peer->rn.wake_node_fds[p + 1]);
+    }
+    close_fd(&peer->rn.wake_fabric_fd);
+}
+
+static void peer_free(Peer *peer)
+{
+    Links *links = peer->links;
+
+    if (peer->node >= 0) {
+        runner_call(links->daemon->runner, call_detach, peer);
+        events_drain(links->daemon->events);
+    } else {
+        links->strangers--;
+    }
+    remove_source(&peer->in_source);
+    remove_source(&peer->out_source);
+    remove_source(&peer->timeout_source);
+    remove_source(&peer->pause_source);
+    release_memory(peer);
+    close_fd(&peer->fd);
+    g_ptr_array_remove(links->peers, peer);
+    g_free(peer);
+}
+
+/* Output. */
+
+static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque);
+
+/* Sends what is in out[]; false: the connection is lost. */
+static bool flush(Peer *peer)
+{
+    while (peer->out_done < peer->out_len) {
+        ssize_t n = send(peer->fd, peer->out + peer->out_done,
+                         peer->out_len - peer->out_done,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n > 0) {
+            peer->out_done += n;
+        } else if (n < 0 && errno == EAGAIN) {
+            if (!peer->out_source) {
+                peer->out_source = g_unix_fd_add(peer->fd, G_IO_OUT,
+                                                 on_writable, peer);
+            }
+            return true;
+        } else if (n == 0 || errno != EINTR) {
+            return false;
+        }
+    }
+    peer->out_len = peer->out_done = 0;
+    return true;
+}
+
+static void queue_link(Peer *peer, unsigned port, unsigned word, bool up)
+{
+    IbLinkMessage message = {
+        .type = IB_LINK_LINK, .port = port,
+        .link = { .up = up, .speed = RUNNER_LINK_SPEED(word),
+                  .width = RUNNER_LINK_WIDTH(word) },
+    };
+
+    peer->out_len += ib_link_encode(peer->out + peer->out_len, &message);
+}
+
+/* LINK messages for what has changed; false: the connection is lost. */
+static bool send_links(Peer *peer)
+{
+    for (unsigned p = 1; p <= peer->num_ports && !peer->out_len; p++) {
+        unsigned word = atomic_load(&peer->rn.link_words[p]);
+        unsigned sent = peer->sent_words[p];
+
+        if (word == sent) {
+            continue;
+        }
+        peer->sent_words[p] = word;
+        if (word & sent & RUNNER_LINK_UP) {
+            queue_link(peer, p, word, false);    /* it was down meanwhile */
+        }
+        if ((word | sent) & RUNNER_LINK_UP) {
+            queue_link(peer, p, word, word & RUNNER_LINK_UP);
+        }
+        if (!flush(peer)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque)
+{
+    Peer *peer = opaque;
+
+    peer->out_source = 0;
+    if (!flush(peer) || !send_links(peer)) {
+        peer_free(peer);
+    }
+    return G_SOURCE_REMOVE;
+}
+
+static void send_refuse(Peer *peer, const char *why)
+{
+    IbLinkMessage *message = g_new0(IbLinkMessage, 1);
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    size_t len;
+
+    message->type = IB_LINK_REFUSE;
+    g_strlcpy(message->text, why, sizeof(message->text));
+    len = ib_link_encode(buf, message);
+    g_free(message);
+    if (peer->out_len == 0 &&
+        send(peer->fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        /* It will see the connection close, then. */
+    }
+}
+
+/* Tells the host and everybody why, and parts with it. */
+static void peer_fail(Peer *peer, const char *why)
+{
+    Events *events = peer->links->daemon->events;
+
+    send_refuse(peer, why);
+    events_node_error(events, peer->node, why);
+    peer_free(peer);
+}
+
+/* Joining. */
+
+static bool make_memory(Peer *peer, int *fds, char **error)
+{
+    const char *problem = NULL;
+
+    peer->rn.wake_fabric_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    for (unsigned p = 1; p <= peer->num_ports; p++) {
+        int *port_fds = &fds[(p - 1) * IB_LINK_FDS_PER_PORT];
+
+        port_fds[0] = ib_link_memory_create("ehca-port");
+        if (port_fds[0] >= 0) {
+            peer->memory[p - 1] = ib_link_memory_map(port_fds[0], &problem);
+        }
+        peer->rn.wake_node_fds[p] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        port_fds[1] = peer->rn.wake_node_fds[p];
+        port_fds[2] = peer->rn.wake_fabric_fd;
+        if (!peer->memory[p - 1] || port_fds[1] < 0 || port_fds[2] < 0) {
+            *error = g_strdup_printf("the fabric has no memory or "
+                                     "descriptors for it: %s",
+                                     problem ? problem : g_strerror(errno));
+            return false;
+        }
+        ib_ring_format(&peer->memory[p - 1]->to_fabric);
+        ib_ring_format(&peer->memory[p - 1]->to_node);
+    }
+    return true;
+}
+
+static bool send_welcome(Peer *peer, const int *fds)
+{
+    IbLinkMessage message = {
+        .type = IB_LINK_WELCOME,
+        .welcome = { .version = IB_LINK_VERSION,
+                     .num_ports = peer->num_ports },
+    };
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    size_t fds_size = peer->num_ports * IB_LINK_FDS_PER_PORT * sizeof(int);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT *
+                              sizeof(int))];
+    } control = { 0 };
+    struct iovec iov = { .iov_base = buf };
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = CMSG_SPACE(fds_size),
+    };
+    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+    iov.iov_len = ib_link_encode(buf, &message);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(fds_size);
+    memcpy(CMSG_DATA(cmsg), fds, fds_size);
+    /* Nothing was sent to this socket yet: it takes some bytes at once. */
+    return sendmsg(peer->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)iov.iov_len;
+}
+
+/* Is the other end of this connection gone, though we did not hear yet? */
+static bool is_dead(const Peer *peer)
+{
+    char byte;
+    ssize_t n = recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void bury_dead(Links *links, int node)
+{
+    for (unsigned i = 0; i < links->peers->len; i++) {
+        Peer *other = g_ptr_array_index(links->peers, i);
+
+        if (other->node == node && is_dead(other)) {
+            peer_free(other);
+            return;
+        }
+    }
+}
+
+/* False: the peer is no more. */
+static bool join(Peer *peer, const IbLinkHello *hello)
+{
+    Links *links = peer->links;
+    Daemon *daemon = links->daemon;
+    AttachCall call = { .peer = peer, .hello = hello };
+    int fds[IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT];
+    int node = topology_find_node(daemon->topology, hello->name);
+    char *error = NULL;
+    bool good = false;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(fds); i++) {
+        fds[i] = -1;
+    }
+    if (hello->version != IB_LINK_VERSION) {
+        error = g_strdup_printf("%s speaks link version %u, the fabric %u; "
+                                "update the older one", hello->name,
+                                hello->version, IB_LINK_VERSION);
+    } else if (hello->node_type != IB_NODE_CA) {
+        error = g_strdup_printf("%s says it is not a channel adapter; "
+                                "switches are made by the topology",
+                                hello->name);
+    } else {
+        if (node >= 0) {
+            bury_dead(links, node);
+        }
+        peer->num_ports = hello->num_ports;
+        peer->node = node;           /* for call_detach() */
+        if (make_memory(peer, fds, &error)) {
+            runner_call(daemon->runner, call_attach, &call);
+            error = call.error;
+            good = call.attached;
+        }
+        if (!good) {
+            peer->node = -1;
+        }
+    }
+    if (good) {
+        links->strangers--;
+        remove_source(&peer->timeout_source);
+        good = send_welcome(peer, fds);
+        events_drain(daemon->events);
+        if (!good) {
+            error = g_strdup("the connection took no WELCOME");
+        }
+    }
+    for (unsigned p = 0; p < IB_LINK_MAX_PORTS; p++) {
+        close_fd(&fds[p * IB_LINK_FDS_PER_PORT]);
+    }
+    if (!good) {
+        peer_fail(peer, error);
+    }
+    g_free(error);
+    return good;
+}
+
+/* Input. */
+
+static bool phys(Peer *peer, const IbLinkMessage *message)
+{
+    EnableCall call = {
+        .node = peer->node, .port = message->port,
+        .enable = message->phys.enabled,
+    };
+    Daemon *daemon = peer->links->daemon;
+
+    if (message->port < 1 || message->port > peer->num_ports) {
+        char *why = g_strdup_printf("PHYS for port %u; %s has ports 1 to %u",
+                                    message->port, peer_name(peer),
+                                    peer->num_ports);
+
+        peer_fail(peer, why);
+        g_free(why);
+        return false;
+    }
+    runner_call(daemon->runner, call_enable, &call);
+    events_drain(daemon->events);
+    if (!send_links(peer)) {
+        peer_free(peer);
+        return false;
+    }
+    return true;
+}
+
+static bool node_event(Peer *peer, const IbLinkMessage *message)
+{
+    Events *events = peer->links->daemon->events;
+    const char *error;
+
+    error = events_node_event(events, peer->node, message->port,
+                              message->text);
+    if (error && peer->bad_events++ < BAD_EVENTS_TOLD) {
+        char *why = g_strdup_printf("EVENT is thrown away: %s", error);
+
+        events_node_error(events, peer->node, why);
+        g_free(why);
+    }
+    return true;
+}
+
+/* False: the peer is no more. */
+static bool take_message(Peer *peer, const IbLinkMessage *message)
+{
+    if (peer->node < 0) {
+        if (message->type != IB_LINK_HELLO) {
+            peer_fail(peer, "the first message must be HELLO");
+            return false;
+        }
+        return join(peer, &message->hello);
+    }
+    switch (message->type) {
+    case IB_LINK_PHYS:
+        return phys(peer, message);
+    case IB_LINK_EVENT:
+        return node_event(peer, message);
+    default:
+        peer_fail(peer, "only PHYS and EVENT may come after HELLO");
+        return false;
+    }
+}
+
+static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque);
+
+static gboolean on_pause_over(gpointer opaque)
+{
+    Peer *peer = opaque;
+
+    peer->pause_source = 0;
+    peer->in_source = g_unix_fd_add(peer->fd, G_IO_IN | G_IO_HUP,
+                                    on_readable, peer);
+    return G_SOURCE_REMOVE;
+}
+
+/* Too many messages this second? */
+static bool over_rate(Peer *peer)
+{
+    int64_t now = ib_clock_now(&peer->links->daemon->clock);
+
+    if (now - peer->second_ns >= IB_SEC) {
+        peer->second_ns = now;
+        peer->messages = 0;
+    }
+    return ++peer->messages > PEER_MESSAGES;
+}
+
+static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
+{
+    Peer *peer = opaque;
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    const char *error;
+
+    for (int i = 0; i < PEER_READS; i++) {
+        IbLinkMessage message;
+        ssize_t n = recv(fd, buf, ib_link_parser_want(&peer->parser),
+                         MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return G_SOURCE_CONTINUE;
+        }
+        if (n <= 0) {
+            peer->in_source = 0;
+            peer_free(peer);
+            return G_SOURCE_REMOVE;
+        }
+        switch (ib_link_parser_feed(&peer->parser, buf, n, &message,
+                                    &error)) {
+        case 0:
+            break;
+        case 1:
+            if (!take_message(peer, &message)) {
+                return G_SOURCE_REMOVE;
+            }
+            if (over_rate(peer)) {
+                peer->in_source = 0;
+                peer->pause_source = g_timeout_add(1000, on_pause_over,
+                                                   peer);
+                return G_SOURCE_REMOVE;
+            }
+            break;
+        default:
+            peer_fail(peer, error);
+            return G_SOURCE_REMOVE;
+        }
+    }
+    return G_SOURCE_CONTINUE;
+}
+
+static gboolean on_handshake_timeout(gpointer opaque)
+{
+    Peer *peer = opaque;
+
+    peer->timeout_source = 0;
+    peer_fail(peer, "no HELLO came in 5 seconds");
+    return G_SOURCE_REMOVE;
+}
+
+static gboolean on_connection(gint fd, GIOCondition condition,
+                              gpointer opaque)
+{
+    Links *links = opaque;
+    int peer_fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    Peer *peer;
+
+    if (peer_fd < 0) {
+        return G_SOURCE_CONTINUE;
+    }
+    if (links->strangers == MAX_STRANGERS) {
+        close(peer_fd);
+        return G_SOURCE_CONTINUE;
+    }
+    peer = g_new0(Peer, 1);
+    peer->links = links;
+    peer->fd = peer_fd;
+    peer->node = -1;
+    peer->rn.runner = links->daemon->runner;
+    peer->rn.wake_fabric_fd = -1;
+    for (unsigned p = 0; p <= IB_LINK_MAX_PORTS; p++) {
+        peer->rn.wake_node_fds[p] = -1;
+    }
+    ib_link_parser_init(&peer->parser);
+    peer->in_source = g_unix_fd_add(peer_fd, G_IO_IN | G_IO_HUP, on_readable,
+                                    peer);
+    peer->timeout_source = g_timeout_add(HANDSHAKE_MS, on_handshake_timeout,
+                                         peer);
+    links->strangers++;
+    g_ptr_array_add(links->peers, peer);
+    return G_SOURCE_CONTINUE;
+}
+
+void links_sync(Links *links)
+{
+    for (unsigned i = links->peers->len; i-- > 0; ) {
+        Peer *peer = g_ptr_array_index(links->peers, i);
+        unsigned broken = atomic_load(&peer->rn.broken_port);
+
+        if (peer->node < 0) {
+            continue;
+        }
+        if (broken) {
+            char *why = g_strdup_printf("port %u: its ring holds what cannot "
+                                        "be (a counter or a length)",
+                                        broken);
+
+            peer_fail(peer, why);
+            g_free(why);
+        } else if (atomic_load(&peer->rn.hung_kick)) {
+            peer_fail(peer, "its wake-up descriptor blocks the writer");
+        } else if (!send_links(peer)) {
+            peer_free(peer);
+        }
+    }
+}
+
+Links *links_new(Daemon *daemon, int listen_fd)
+{
+    Links *links = g_new0(Links, 1);
+
+    links->daemon = daemon;
+    links->listen_fd = listen_fd;
+    links->peers = g_ptr_array_new();
+    links->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
+                                         links);
+    return links;
+}
+
+void links_free(Links *links)
+{
+    if (!links) {
+        return;
+    }
+    g_source_remove(links->listen_source);
+    while (links->peers->len) {
+        peer_free(g_ptr_array_index(links->peers, 0));
+    }
+    g_ptr_array_free(links->peers, true);
+    g_free(links);
+}
