@@ -877,6 +877,74 @@ static void test_loopback(void)
     bench_free(b);
 }
 
+#define RINGERS 3
+#define RINGS 20
+
+static gpointer ring_bells(gpointer opaque)
+{
+    HostQp *qp = opaque;
+    uint64_t offset = qp->regs - HOST_GALPA_BASE + EHCA_QPX_SQA;
+
+    for (unsigned i = 0; i < RINGS; i++) {
+        ehca_mmio_write(qp->host->adapter, offset, 1);
+    }
+    return NULL;
+}
+
+/* Doorbells come from any thread, without a lock; none is lost. */
+static void test_doorbell_threads(void)
+{
+    Bench *b = bench_new_bare();
+    HostPath path[2];
+
+    for (unsigned h = 0; h < 2; h++) {
+        host_pair_path(h, 0, &path[h]);
+        b->qps[h] = host_qp_new(b->pair->hosts[h], EHCA_SERVICE_RC,
+                                b->cqs[h], b->cqs[h], RINGERS * RINGS, 8);
+    }
+    for (unsigned h = 0; h < 2; h++) {
+        host_qp_init(b->qps[h], 1);
+        host_qp_rtr(b->qps[h], &path[h], NULL, EHCA_MTU_1024,
+                    b->qps[!h]->qpn, 0);
+        host_qp_rts(b->qps[h], &path[h], 0, false);
+    }
+    for (unsigned round = 0; round < 50; round++) {
+        GThread *threads[RINGERS];
+        unsigned done = 0;
+        HostCqe cqe;
+
+        for (unsigned i = 0; i < RINGERS * RINGS; i++) {
+            HostSendWr wr = {
+                .wr_id = i, .optype = EHCA_WQE_OPTYPE_RDMA_WRITE,
+                .flags = EHCA_WQE_FLAG_SIGNALED,
+                .raddr = b->mrs[1]->iova, .rkey = b->mrs[1]->rkey,
+            };
+
+            host_post_send(b->qps[0], &wr);
+        }
+        b->qps[0]->sq_new = 0;
+        for (unsigned i = 0; i < RINGERS; i++) {
+            threads[i] = g_thread_new("ringer", ring_bells, b->qps[0]);
+        }
+        while (done < RINGERS * RINGS) {
+            for (unsigned h = 0; h < 2; h++) {
+                host_run(b->pair->hosts[h]);
+            }
+            host_cable_run(b->pair->cables[0]);
+            while (host_cq_poll(b->cqs[0], &cqe, 1)) {
+                g_assert_cmphex(cqe.status, ==, 0);
+                g_assert_cmpuint(cqe.wr_id, ==, done);
+                done++;
+            }
+        }
+        for (unsigned i = 0; i < RINGERS; i++) {
+            g_thread_join(threads[i]);
+        }
+        expect_no_cqe(b, 0);
+    }
+    bench_free(b);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -903,6 +971,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/cq/overflow", test_cq_overflow);
     g_test_add_func("/engine/cq/arming", test_arming);
     g_test_add_func("/engine/rc/flood", test_flood);
+    g_test_add_func("/engine/rc/doorbell-threads", test_doorbell_threads);
     g_test_add_func("/engine/uc/send", test_uc_send);
     g_test_add_func("/engine/uc/losses", test_uc_losses);
     return g_test_run();

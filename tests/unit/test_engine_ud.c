@@ -621,6 +621,39 @@ static void test_late_qp1(void)
     ib_clock_fini(&clock);
 }
 
+/* The other HCAs' rule: QP0 in RTR. */
+static void test_qp0_activation(void)
+{
+    HostOptions options = { .name = "one", .num_ports = 2, .quiet = true,
+                            .activation = EHCA_ACTIVATE_QP0 };
+    IbClock clock;
+    HostQp *qp;
+    Host *a;
+
+    ib_clock_init_virtual(&clock);
+    a = host_new(&options, &clock);
+    host_start(a);
+    g_assert_false(ehca_port_wants_link(a->adapter, 2));
+    qp = host_qp_new(a, EHCA_SERVICE_UD, a->gsi_cq[2], a->gsi_cq[2], 8, 8);
+    g_assert_cmpint(host_hcall(a, EHCA_H_DEFINE_AQP0,
+        (uint64_t[9]) { a->config.handle, qp->handle, 2 },
+        (uint64_t[9]) { 0 }), ==, 0);
+    g_assert_cmpint(host_qp_ud_init(qp, 2, 0), ==, 0);
+    g_assert_false(ehca_port_wants_link(a->adapter, 2));
+    g_assert_cmpint(host_qp_ud_ready(qp, 0), ==, 0);
+    g_assert_true(ehca_port_wants_link(a->adapter, 2));
+    g_assert_false(ehca_port_wants_link(a->adapter, 1));
+    g_assert_cmpint(host_qp_to(qp, EHCA_QPS_RESET), ==, 0);
+    g_assert_false(ehca_port_wants_link(a->adapter, 2));
+    g_assert_cmpint(host_qp_ud_init(qp, 2, 0), ==, 0);
+    g_assert_cmpint(host_qp_ud_ready(qp, 0), ==, 0);
+    g_assert_true(ehca_port_wants_link(a->adapter, 2));
+    g_assert_cmpint(host_qp_free(qp), ==, 0);
+    g_assert_false(ehca_port_wants_link(a->adapter, 2));
+    host_free(a);
+    ib_clock_fini(&clock);
+}
+
 /* A LID change while Active: configuration changed, not disruptive. */
 static void test_config_change(void)
 {
@@ -654,6 +687,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/srq", test_srq);
     g_test_add_func("/engine/port/activation", test_activation);
     g_test_add_func("/engine/port/late-qp1", test_late_qp1);
+    g_test_add_func("/engine/port/qp0-activation", test_qp0_activation);
     g_test_add_func("/engine/port/config-change", test_config_change);
     return g_test_run();
 }

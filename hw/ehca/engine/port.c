@@ -923,6 +923,17 @@ static const IbSmaOps sma_ops = {
     .send = sma_send,
 };
 
+/*
+ * The loop is ours alone: its slots need no zeroes, and stay untouched, so
+ * without memory behind them, until somebody talks to himself.
+ */
+static void format_loop(EhcaPort *port)
+{
+    memset(port->loop, 0, offsetof(IbRingShared, slots));
+    ib_ring_init_producer(&port->loop_tx, port->loop);
+    ib_ring_init_consumer(&port->loop_rx, port->loop);
+}
+
 bool ehca_ports_init(EhcaAdapter *a)
 {
     ib_sma_init(&a->sma, a->clock, IB_NODE_CA, a->config.num_ports,
@@ -950,9 +961,7 @@ bool ehca_ports_init(EhcaAdapter *a)
         if (!port->loop) {
             return false;
         }
-        ib_ring_format(port->loop);
-        ib_ring_init_producer(&port->loop_tx, port->loop);
-        ib_ring_init_consumer(&port->loop_rx, port->loop);
+        format_loop(port);
         ib_sma_port_enable(&a->sma, p, false);
         ehca_port_set_enabled(port, a->config.activation ==
                                     EHCA_ACTIVATE_ALWAYS);
@@ -978,9 +987,7 @@ void ehca_ports_reset(EhcaAdapter *a)
 
         ehca_port_set_enabled(port, a->config.activation ==
                                     EHCA_ACTIVATE_ALWAYS);
-        ib_ring_format(port->loop);
-        ib_ring_init_producer(&port->loop_tx, port->loop);
-        ib_ring_init_consumer(&port->loop_rx, port->loop);
+        format_loop(port);
         port->mgmt_head = port->mgmt_tail = 0;
         ib_sma_set_capability(&a->sma, p, port->base_capabilities);
     }
