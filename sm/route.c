@@ -436,7 +436,8 @@ void sm_route_all(Sm *sm)
 {
     GByteArray *graph = describe_graph(sm);
     bool changed = !sm->graph_valid || graph->len != sm->graph->len ||
-                   memcmp(graph->data, sm->graph->data, graph->len) != 0;
+                   (graph->len && memcmp(graph->data, sm->graph->data,
+                                         graph->len) != 0);
     size_t n = sm->switches->len;
 
     g_byte_array_free(sm->graph, true);

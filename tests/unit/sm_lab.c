@@ -106,6 +106,9 @@ static void host_receive(LabHost *host, unsigned port, const uint8_t *p,
     from.pkey = packet.bth.pkey;
     if (packet.bth.dest_qpn == 0) {
         g_assert_cmpuint(packet.lrh.vl, ==, IB_VL_MANAGEMENT);
+        if (mad[3] == IB_METHOD_GET_RESP) {
+            host->last_smp_status = ib_get16(mad + 4);
+        }
         memset(&to, 0, sizeof(to));
         if (!host->mute &&
             ib_sma_receive(&host->sma, port, &from, mad, &out_port, &to) ==

@@ -41,6 +41,7 @@ typedef struct LabHost {
     bool no_report_resp;         /* answers no reports */
     unsigned drop_percent;       /* of what arrives */
     unsigned reregisters, lid_changes, sm_changes, state_changes, dropped;
+    int last_smp_status;         /* of a GetResp to an SMP it sent */
     unsigned reports;            /* received, repeated ones too */
 } LabHost;
 

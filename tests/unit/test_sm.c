@@ -934,6 +934,61 @@ static void test_handover(void)
     lab_free(lab);
 }
 
+/* Set(SMInfo) from somewhere, by LID; returns the answer's status. */
+static int control(SmLab *lab, Sm *to_sm, uint64_t guid, unsigned mod)
+{
+    LabHost *alice = lab_host(lab, "alice");
+    uint8_t mad[IB_MAD_LEN] = { 0 };
+    IbMadAddress to = {
+        .dlid = sm_lid(to_sm), .vl = IB_VL_MANAGEMENT,
+        .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSmp smp = {
+        .hdr = { .base_version = 1, .mgmt_class = IB_CLASS_SM_LID,
+                 .class_version = 1, .method = IB_METHOD_SET,
+                 .tid = lab->next_tid++, .attr_id = IB_SM_SM_INFO,
+                 .attr_mod = mod },
+    };
+    IbSmInfo info = { .guid = guid, .state = SM_MASTER };
+
+    ib_smp_pack(mad, &smp);
+    ib_sm_info_pack(mad + IB_SMP_DATA_OFFSET, &info);
+    alice->last_smp_status = -1;
+    lab_send(alice, 1, &to, mad);
+    lab_run(lab, 1 * IB_MSEC);
+    return alice->last_smp_status;
+}
+
+/* Control packets count only from the master, and only where they may. */
+static void test_control(void)
+{
+    enum { HANDOVER = 1, DISABLE = 3, STANDBY = 4, DISCOVER = 5 };
+    SmLab *lab = lab_up(two_sms);
+    SmOptions options = second_options(0);
+    Sm *second = lab_start_sm(lab, "sm2", &options);
+    const uint64_t master = LAB_SM_GUID + 1, stranger = 0x1234;
+
+    lab_run(lab, 5 * IB_SEC);
+    g_assert_cmpint(sm_state(second), ==, SM_STANDBY);
+    g_assert_cmphex(control(lab, lab_sm(lab), stranger, DISABLE), ==, 0xC);
+    g_assert_cmphex(control(lab, lab_sm(lab), master, HANDOVER), ==, 0xC);
+    g_assert_cmphex(control(lab, second, stranger, DISABLE), ==, 0xC);
+    g_assert_cmphex(control(lab, second, stranger, HANDOVER), ==, 0xC);
+    g_assert_cmphex(control(lab, second, master, STANDBY), ==, 0xC);
+    g_assert_cmphex(control(lab, second, master, DISCOVER), ==, 0xC);
+    g_assert_cmphex(control(lab, second, master, 99), ==, 0xC);
+    g_assert_cmpint(sm_state(second), ==, SM_STANDBY);
+    g_assert_cmphex(control(lab, second, master, DISABLE), ==, 0);
+    g_assert_cmpint(sm_state(second), ==, SM_NOT_ACTIVE);
+    lab_stop_sm(lab, "sm");
+    lab_run(lab, 20 * IB_SEC);
+    g_assert_cmpint(sm_state(second), ==, SM_NOT_ACTIVE);
+    g_assert_cmphex(control(lab, second, master, STANDBY), ==, 0);
+    lab_run(lab, 20 * IB_SEC);
+    g_assert_cmpint(sm_state(second), ==, SM_MASTER);
+    lab_free(lab);
+}
+
 /* Two subnets become one. */
 static void test_merge(void)
 {
@@ -1079,6 +1134,7 @@ int main(int argc, char **argv)
     g_test_add_func("/sm/lmc", test_lmc);
     g_test_add_func("/sm/standby", test_standby);
     g_test_add_func("/sm/handover", test_handover);
+    g_test_add_func("/sm/control", test_control);
     g_test_add_func("/sm/merge", test_merge);
     g_test_add_func("/sm/random", test_random);
     return g_test_run();
