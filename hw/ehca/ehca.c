@@ -533,6 +533,10 @@ static char *ehca_device_get_report(Object *obj, Error **errp)
     ehca_device_lock(s);
     json = ehca_report(s->adapter);
     ehca_device_unlock(s);
+    if (!json) {
+        error_setg(errp, "no memory for the report");
+        return NULL;
+    }
     /* The caller uses g_free(). */
     text = g_strdup(json);
     free(json);

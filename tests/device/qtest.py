@@ -31,7 +31,7 @@ QEMU = Path(os.environ.get("EHCALAB_QEMU") or
             BUILD / "qemu" / "build" / "qemu-system-ppc64")
 QEMU_DATA = BUILD / "qemu" / "data"
 
-TIMEOUT = 30.0
+TIMEOUT = float(os.environ.get("EHCALAB_TIMEOUT") or 30)
 RAM_MIB = 256
 MACHINE = ("pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,"
            "cap-ccf-assist=off")

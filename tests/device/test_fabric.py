@@ -257,8 +257,8 @@ class Lab(unittest.TestCase):
             with Qemu([{"id": "hca0", "chardev": "ib0", "node": name}],
                       ["-chardev", f"socket,id=ib0,path={self.dir}/link,"
                        "reconnect-ms=50"]) as other:
-                self.assertTrue(eventually(lambda q=other: q.log()))
-                self.assertIn(words, other.log())
+                self.assertTrue(eventually(
+                    lambda q=other, w=words: w in q.log()), other.log())
                 self.assertNotEqual(other.qom_get("link"), "connected")
         self.wait_active()
 

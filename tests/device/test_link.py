@@ -301,6 +301,24 @@ class Qp0(WithFabric):
                          (1, bytes([1, 0, 0, 0])))
 
 
+class Descriptors(WithFabric):
+    """Descriptors that nobody asked for."""
+
+    def test_no_leak(self) -> None:
+        self.connect()
+        self.assertTrue(self.connected())
+        assert self.qemu.process is not None
+        fds = Path(f"/proc/{self.qemu.process.pid}/fd")
+        before = len(os.listdir(fds))
+        for i in range(100):
+            self.fabric.send(wire.message(wire.LINK, 1,
+                                          bytes([i & 1, 1, 2, 0])),
+                             self.fabric.ports[1].fds())
+        self.assertTrue(eventually(
+            lambda: len(os.listdir(fds)) == before))
+        self.assertEqual(self.qemu.qom_get("link"), "connected")
+
+
 class OnePort(WithFabric):
     """ports=1."""
 
