@@ -46,6 +46,8 @@
  *     handle, with a generation, so stale ones are refused.
  *   - rdma_atomic_ctrl is remembered only; access rights are the MR's.
  *   - IPD (static rate) is remembered, moved at a migration, not enforced.
+ *   - A message of more than 2^22 packets (1 GiB at MTU 256) is a local length
+ *     error, as one of more than 2 GiB is.
  *   - UD messages longer than the receive buffer are dropped and counted, the
  *     WQE stays.
  *   - GRH word 0 of address vectors is read as the driver writes it (15.5).

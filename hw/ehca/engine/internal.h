@@ -48,6 +48,11 @@
 #define EHCA_MAX_RD_RES 16u            /* responder resources, initiator depth */
 #define EHCA_SEND_CTXS 32u             /* WQEs in flight per QP */
 #define EHCA_WINDOW 64                 /* unacknowledged PSNs per QP */
+/*
+ * PSNs of a message: with a window before it, the two ends must stay less
+ * than half the PSN circle apart.  Felt at MTU 256 only, beyond 1 GiB.
+ */
+#define EHCA_MAX_PSNS (1u << 22)
 #define EHCA_ACK_EVERY 16u             /* AckReq at least on each n-th PSN */
 #define EHCA_TURN 16u                  /* packets per QP and turn */
 #define EHCA_MGMT_SLOTS 64u            /* firmware's MADs waiting for room */

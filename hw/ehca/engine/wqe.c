@@ -265,6 +265,9 @@ void ehca_wqe_fetch(EhcaQp *qp, uint32_t index, EhcaSendCtx *ctx)
         unsigned mtu = ehca_qp_mtu(qp);
 
         ctx->psns = (ctx->length + mtu - 1) / mtu;
+        if (ctx->psns > EHCA_MAX_PSNS) {
+            ctx->status = ehca_status(EHCA_CQE_CODE_LOC_LEN);
+        }
     }
 }
 
