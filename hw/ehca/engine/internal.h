@@ -293,6 +293,7 @@ typedef struct EhcaReadRes {
     uint64_t va, length, result;
     uint32_t rkey;
     uint8_t opcode;                    /* IB_OP_READ_REQUEST or atomic */
+    bool answered;                     /* completely, at least once */
 } EhcaReadRes;
 
 typedef struct EhcaMigChange {

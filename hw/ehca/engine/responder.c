@@ -246,6 +246,23 @@ static EhcaReadRes *new_resource(EhcaQp *qp, const IbPacket *pkt,
     return res;
 }
 
+/*
+ * A peer that asks for more than the agreed number at a time breaks the
+ * rules.  But entries that wait only because a duplicate asked for them again
+ * do not count: by asking for something new the peer says that it has got the
+ * oldest answer meanwhile.
+ */
+static bool too_many_requests(EhcaQp *qp)
+{
+    while (qp->res_head - qp->res_cur >= resources(qp) &&
+           qp->res_cur != qp->res_head &&
+           qp->res[qp->res_cur & RES_MASK].answered) {
+        qp->res_cur++;
+        qp->res_sent = 0;
+    }
+    return qp->res_head - qp->res_cur >= resources(qp);
+}
+
 static Outcome do_read(EhcaQp *qp, const IbPacket *pkt)
 {
     uint64_t length = pkt->reth.length;
@@ -253,7 +270,7 @@ static Outcome do_read(EhcaQp *qp, const IbPacket *pkt)
     EhcaReadRes *res;
     EhcaMr *mr;
 
-    if (qp->res_head - qp->res_cur >= resources(qp) ||
+    if (too_many_requests(qp) ||
         length > EHCA_MAX_MESSAGE) {
         return INVALID;
     }
@@ -275,7 +292,7 @@ static Outcome do_atomic(EhcaQp *qp, const IbPacket *pkt)
     uint64_t before, after;
     EhcaMr *mr;
 
-    if (qp->res_head - qp->res_cur >= resources(qp) ||
+    if (too_many_requests(qp) ||
         pkt->atomic.va & (ATOMIC_LEN - 1)) {
         return INVALID;
     }
@@ -609,6 +626,7 @@ static EhcaTurn send_response(EhcaQp *qp, EhcaPort *port)
     if (!res) {
         qp->ack_due = false;
     } else if (++qp->res_sent == res->psns) {
+        res->answered = true;
         qp->res_cur++;
         qp->res_sent = 0;
     }
