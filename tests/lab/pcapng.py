@@ -14,6 +14,10 @@ from pathlib import Path
 
 SECTION, INTERFACE, PACKET = 0x0A0D0D0A, 1, 6
 OPT_COMMENT, OPT_IF_NAME = 1, 2
+# How the fabric writes packets: behind a 16-byte ERF record of this type ...
+LINKTYPE_ERF, ERF_HEADER, ERF_INFINIBAND = 197, 16, 21
+# ... or, when asked to, bare.
+LINKTYPE_INFINIBAND = 247
 LNH_GLOBAL = 3
 
 
@@ -55,6 +59,7 @@ def _options(body: bytes) -> Iterator[tuple[int, bytes]]:
 def read(path: Path) -> Iterator[Captured]:
     """The packets of a little-endian pcapng file."""
     names: list[str] = []
+    skip: list[int] = []
     with path.open("rb") as stream:
         while len(head := stream.read(8)) == 8:
             kind, length = struct.unpack("<II", head)
@@ -63,13 +68,20 @@ def read(path: Path) -> Iterator[Captured]:
                 name = next((v for c, v in _options(body[8:])
                              if c == OPT_IF_NAME), b"")
                 names.append(name.decode())
-                if struct.unpack_from("<H", body)[0] != 247:
-                    raise ValueError("link type is not 247 (InfiniBand)")
+                link_type = struct.unpack_from("<H", body)[0]
+                if link_type not in (LINKTYPE_ERF, LINKTYPE_INFINIBAND):
+                    raise ValueError(f"link type {link_type} is neither ERF "
+                                     "nor InfiniBand")
+                skip.append(ERF_HEADER if link_type == LINKTYPE_ERF else 0)
             elif kind == PACKET:
                 number, high, low, caught, _ = struct.unpack_from("<5I", body)
                 options = body[20 + (caught + 3 & ~3):]
+                first = 20 + skip[number]
+                if skip[number] and body[28] & 0x7F != ERF_INFINIBAND:
+                    raise ValueError(f"ERF record of type {body[28]}")
                 yield Captured(
-                    names[number], high << 32 | low, body[20:20 + caught],
+                    names[number], high << 32 | low,
+                    body[first:20 + caught],
                     [v.decode() for c, v in _options(options)
                      if c == OPT_COMMENT])
 

@@ -24,7 +24,7 @@ TOP = 46
 
 COLOURS = {
     "in": "#7fb77e", "out": "#d9534f",
-    "DOWN": "#d9534f", "INIT": "#f0ad4e", "ARMED-PORT": "#e6d36a",
+    "DOWN": "#d9534f", "INITIALIZE": "#f0ad4e", "ARMED-PORT": "#e6d36a",
     "ACTIVE": "#7fb77e",
     "MIGRATED": "#8fa8c8", "REARM": "#f0ad4e", "ARMED": "#5cb85c",
 }
