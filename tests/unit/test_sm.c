@@ -751,7 +751,7 @@ static void test_mute(void)
     lab_free(lab);
 }
 
-/* A tenth of what arrives at each host is lost: it takes longer, that is all. */
+/* A tenth of what arrives at each host is lost: it only takes longer. */
 static void test_lossy(void)
 {
     for (uint32_t seed = 1; seed <= 10; seed++) {
