@@ -281,10 +281,15 @@ static int64_t call(Host *h, uint64_t number, const uint64_t args[8],
 
 #define ARGS(...) ((const uint64_t[8]) { __VA_ARGS__ })
 
-bool host_run(Host *h)
+bool host_run_budget(Host *h, unsigned budget)
 {
     h->running = false;
-    return ehca_run(h->adapter, RUN_BUDGET);
+    return ehca_run(h->adapter, budget);
+}
+
+bool host_run(Host *h)
+{
+    return host_run_budget(h, RUN_BUDGET);
 }
 
 void host_attach(Host *h, unsigned port)

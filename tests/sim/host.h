@@ -184,6 +184,7 @@ void host_free(Host *host);
 void host_start(Host *host);
 /* One ehca_run(); true: there is more to do. */
 bool host_run(Host *host);
+bool host_run_budget(Host *host, unsigned budget);
 
 /* What goes to fabric_node_attach(): @memory gets num_ports pointers. */
 void host_hello(Host *host, IbLinkHello *hello, IbLinkPortMemory **memory);
