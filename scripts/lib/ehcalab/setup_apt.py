@@ -14,9 +14,9 @@ Theory of operation
   and kept in build/apt/resolved.json; `scripts/setup --refresh` asks again.
   Mirrors have holes: an index may name a file which the mirror does not
   have (yet, or any more).  So whatever is to be fetched is a list of
-  candidates, best first, and fetch_first() takes the first one that the
-  mirror really gives; before it goes on to the second it reads the index
-  again, once.
+  candidates, best first, and settle() takes the first one that the mirror
+  really gives; before it goes on to the second it reads the index again,
+  once.
 """
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from . import paths
 from .ui import SetupError, Step, StepFailed, capture
 
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-T = TypeVar("T")
 # Newest first.  bookworm-backports is optional: a mirror may lack it.
 SUITES = ("trixie", "bookworm", "bookworm-backports")
 GUEST_ARCH = "ppc64el"
@@ -286,26 +284,45 @@ class PrivateApt:
                                  ) from exc
         return dsc
 
-    def fetch_first(self, candidates: Callable[[], list[T]],
-                    fetch: Callable[[T], object]) -> T:
-        """The first candidate the mirror gives, fetched.
+    def settle(self, name: str, candidates: Callable[[], list[dict]],
+               fetch: Callable[[dict], object],
+               fits: Callable[[dict], bool] = bool) -> dict:
+        """What resolved.json has under a name, or else the first candidate
+        the mirror gives; fetched.
 
         candidates is asked again when the index has been read again.
         """
+        known = load_resolved().get(name)
+        if known and fits(known):
+            try:
+                fetch(known)
+                return known
+            except NotFetched as exc:
+                # Worked out long ago, and gone from the mirror since.
+                self._gone(exc)
+        self.ensure_index()
+        try:
+            best = candidates()[0]
+            fetch(best)
+            save_resolved(name, best)
+            return best
+        except NotFetched as exc:
+            self._gone(exc)
+        self.update()
         failed: NotFetched | None = None
-        for attempt in ("this index", "a new index"):
-            found = candidates()
-            for one in found[:1] if attempt == "this index" else found:
-                try:
-                    fetch(one)
-                    return one
-                except NotFetched as exc:
-                    failed = exc
-                    self.step.progress(str(exc).split(";", 1)[0], force=True)
-            if attempt == "this index":
-                self.update()
+        for one in candidates():
+            try:
+                fetch(one)
+                save_resolved(name, one)
+                return one
+            except NotFetched as exc:
+                failed = exc
+                self._gone(exc)
         assert failed is not None
         raise failed
+
+    def _gone(self, exc: NotFetched) -> None:
+        self.step.progress(str(exc).split(";", 1)[0], force=True)
 
 
 def sort_versions(records: list[dict[str, str]]) -> list[dict[str, str]]:

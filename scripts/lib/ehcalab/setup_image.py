@@ -38,8 +38,7 @@ import urllib.parse
 from pathlib import Path
 
 from . import cpio, elf, paths
-from .setup_apt import (GUEST_ARCH, PrivateApt, load_resolved, save_resolved,
-                        unpack)
+from .setup_apt import GUEST_ARCH, PrivateApt, load_resolved
 from .setup_kernels import CROSS_COMPILE, Kernel, kernels
 from .setup_modules import built, modules_key
 from .stamps import Stamp, hash_files, key_of
@@ -149,11 +148,9 @@ def step_packages(step: Step) -> str:
     step.open_log()
     apt = PrivateApt(step)
     step.progress("working out dependencies", force=True)
-    if not found:
-        apt.ensure_index()
-        found = apt.fetch_first(lambda: packages_candidates(apt),
-                                lambda one: fetch_packages(apt, one))
-        save_resolved("guest", found)
+    found = apt.settle("guest", lambda: packages_candidates(apt),
+                       lambda one: fetch_packages(apt, one),
+                       lambda one: one["list"] == read_list(PACKAGES_LIST))
     debs = fetch_packages(apt, found)
     shutil.rmtree(paths.GUEST_ROOT, ignore_errors=True)
     # Some packages still ship files in /lib: with these links they land

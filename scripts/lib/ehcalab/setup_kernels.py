@@ -25,7 +25,7 @@ from pathlib import Path
 
 from . import paths
 from .setup_apt import (GUEST_ARCH, PrivateApt, host_arch, load_resolved,
-                        save_resolved, unpack, version_ge)
+                        unpack, version_ge)
 from .stamps import Stamp, key_of
 from .ui import SetupError, Step, capture
 
@@ -174,18 +174,17 @@ def fetch(apt: PrivateApt, item: dict) -> list[Path]:
     return apt.download([(p[0], p[1], p[2]) for p in item["packages"]])
 
 
-def resolve(apt: PrivateApt) -> list[dict]:
-    """The packages of all series, downloaded."""
-    known = load_resolved().get("kernels")
-    if known:
-        return known
-    apt.ensure_index()
-    found = []
-    for series in SERIES:
-        found.append(apt.fetch_first(lambda s=series: candidates(apt, s),
-                                     lambda item: fetch(apt, item)))
-    save_resolved("kernels", found)
-    return found
+def settle(apt: PrivateApt, series: str) -> dict:
+    """Work out and download one kernel."""
+    return apt.settle(f"kernel-{series}", lambda: candidates(apt, series),
+                      lambda item: fetch(apt, item))
+
+
+def known_kernels() -> list[dict]:
+    """The packages worked out earlier, if they are of all series."""
+    known = load_resolved()
+    found = [known.get(f"kernel-{series}") for series in SERIES]
+    return [item for item in found if item] if all(found) else []
 
 
 # -- unpacking ------------------------------------------------------------
@@ -220,12 +219,12 @@ def fix_links(root: Path) -> None:
 def step_kernels(step: Step) -> str:
     """Download and unpack both kernels."""
     stamp = Stamp("kernels")
-    known = load_resolved().get("kernels")
+    known = known_kernels()
     if known and stamp.fresh(key_of("kernels", 2, known)):
         return "reused, " + ", ".join(k["release"] for k in known)
     step.open_log()
     apt = PrivateApt(step)
-    found = resolve(apt)
+    found = [settle(apt, series) for series in SERIES]
     result = []
     for item in found:
         root = paths.KERNELS / item["version"]
@@ -244,6 +243,9 @@ def step_kernels(step: Step) -> str:
                 raise SetupError(f"{path} is missing after unpacking; the "
                                  "package's layout has changed")
         result.append(one)
+    for old in paths.KERNELS.iterdir():
+        if old.is_dir() and str(old) not in [k.root for k in result]:
+            shutil.rmtree(old)
     paths.KERNELS_JSON.write_text(
         json.dumps([asdict(k) for k in result], indent=1) + "\n")
     write_readme(result)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TextIO
@@ -120,6 +121,8 @@ def main(argv: list[str]) -> int:
         os.environ["EHCALAB_JOBS"] = str(args.jobs)
     if args.refresh:
         setup_apt.forget()
+    # As Ctrl-C: the step's command is ended too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run_steps(args.targets or ["all"])
     except SetupError as exc:

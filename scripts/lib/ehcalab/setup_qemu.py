@@ -31,7 +31,7 @@ import shutil
 from pathlib import Path
 
 from . import paths
-from .setup_apt import PrivateApt, load_resolved, save_resolved, unpack
+from .setup_apt import PrivateApt, load_resolved, unpack
 from .stamps import Stamp, hash_files, key_of
 from .ui import SetupError, Step, StepFailed, capture
 
@@ -44,6 +44,9 @@ FIRMWARE = ("vof.bin", "vof-nvram.bin", "slof.bin")
 HW = paths.ROOT / "hw" / "ehca"
 HW_DST = paths.QEMU_SRC / "hw" / "ehca"
 SHARED_HEADER = paths.GUEST_DRIVER / "include" / "ehca_abi.h"
+DEVICES = paths.ROOT / "scripts" / "qemu-devices.mak"
+DEVICES_DST = (paths.QEMU_SRC / "configs" / "devices" / "ppc64-softmmu"
+               / "ehcalab.mak")
 PATCHES = HW / "patches"
 APPLIED = paths.BUILD / "qemu" / "applied"
 
@@ -51,6 +54,8 @@ CONFIGURE = (
     f"--python={PYTHON}",
     "--target-list=ppc64-softmmu",
     "--without-default-features",
+    "--without-default-devices",
+    "--with-devices-ppc64=ehcalab",
     "--enable-tcg",
     "--enable-kvm",
     "--enable-slirp",
@@ -139,12 +144,8 @@ def step_source(step: Step) -> str:
     if known and stamp.fresh(source_key(known)):
         return f"reused, QEMU {known['version']}"
     step.open_log()
-    found = known
-    if not found:
-        apt.ensure_index()
-        found = apt.fetch_first(lambda: candidates(apt),
-                                lambda one: fetch(apt, one))
-        save_resolved("qemu", found)
+    found = apt.settle("qemu", lambda: candidates(apt),
+                       lambda one: fetch(apt, one))
     fetch_source(step, apt, found)
     [deb] = apt.download([("qemu-system-data", "all", found["firmware"])])
     shutil.rmtree(paths.QEMU_DATA, ignore_errors=True)
@@ -236,6 +237,10 @@ def sync_overlay() -> int:
     changed += mirror_tree(SHARED_HEADER.parent,
                            HW_DST / "guest-driver" / "include",
                            only=(SHARED_HEADER.name,))
+    text = DEVICES.read_bytes()
+    if not DEVICES_DST.exists() or DEVICES_DST.read_bytes() != text:
+        DEVICES_DST.write_bytes(text)
+        changed += 1
     return changed
 
 
@@ -280,7 +285,7 @@ def sync_patches(step: Step) -> None:
 
 def build_key(found: dict) -> str:
     """What the built QEMU depends on."""
-    files = hash_files([HW, paths.ROOT / "ib", SHARED_HEADER])
+    files = hash_files([HW, paths.ROOT / "ib", SHARED_HEADER, DEVICES])
     return key_of("qemu", 1, found, CONFIGURE, files)
 
 
@@ -314,8 +319,12 @@ def configure(step: Step, found: dict) -> None:
     if stamp.fresh(key) and ninja_file.exists():
         return
     step.progress("configuring", force=True)
-    shutil.rmtree(paths.QEMU_BUILD, ignore_errors=True)
-    paths.QEMU_BUILD.mkdir(parents=True)
+    # Another QEMU, or a configure that did not finish: begin from nothing.
+    # Other options: what they do not touch need not be built again.
+    if not ninja_file.exists() or stamp.read().get("qemu") != found:
+        shutil.rmtree(paths.QEMU_BUILD, ignore_errors=True)
+    stamp.remove()
+    paths.QEMU_BUILD.mkdir(parents=True, exist_ok=True)
     env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
     meson = private_meson(PrivateApt(step), found["meson"])
     if meson is not None:
@@ -328,7 +337,7 @@ def configure(step: Step, found: dict) -> None:
         site = next((paths.QEMU_BUILD / "pyvenv" / "lib").glob(
             "python3*/site-packages"))
         (site / "ehcalab-meson.pth").write_text(f"{meson}\n")
-    stamp.write(key, [ninja_file])
+    stamp.write(key, [ninja_file], qemu=found)
 
 
 def check_binary(step: Step) -> None:

@@ -67,7 +67,8 @@ class Stamp:
               **extra: object) -> None:
         """Record a finished step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        data = {"key": key, "products": [str(p) for p in products], **extra}
+        data: dict[str, object] = {
+            "key": key, "products": [str(p) for p in products], **extra}
         tmp = self.path.with_suffix(".tmp")
         tmp.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
         os.replace(tmp, self.path)

@@ -126,12 +126,16 @@ class Step:
                         stderr=subprocess.STDOUT, text=True,
                         errors="replace") as proc:
                     assert proc.stdout is not None
-                    for line in proc.stdout:
-                        log.write(line)
-                        if on_line is not None:
-                            on_line(line.rstrip("\n"))
-                    log.flush()
-                    code = proc.wait()
+                    try:
+                        for line in proc.stdout:
+                            log.write(line)
+                            if on_line is not None:
+                                on_line(line.rstrip("\n"))
+                        log.flush()
+                        code = proc.wait()
+                    except BaseException:
+                        proc.terminate()
+                        raise
             except OSError as exc:
                 log.write(f"{exc}\n")
                 raise SetupError(
@@ -141,7 +145,7 @@ class Step:
             raise StepFailed(what or shlex.join(words[:3]), self.log, code)
 
     def run_ninja(self, argv: Sequence[str | os.PathLike[str]],
-                  **kwargs) -> int:
+                  what: str, env: Mapping[str, str] | None = None) -> int:
         """Run ninja, turning its counter into progress; the steps taken."""
         steps = 0
 
@@ -152,7 +156,7 @@ class Step:
                 steps = int(match.group(2))
                 self.progress(f"{match.group(1)} of {match.group(2)} steps")
 
-        self.run(argv, on_line=on_line, **kwargs)
+        self.run(argv, on_line=on_line, what=what, env=env)
         return steps
 
 
