@@ -125,6 +125,7 @@ int cm_dev_send(struct cm_device *dev, const struct cm_via *via,
 void cm_count(enum apm_cm_counter_group group, u16 attr);
 void cm_count_dropped(void);
 void cm_dev_counters(struct apm_cm_counters *counters);
+bool cm_tap_lost(bool sent, u32 port, struct cm_mad *mad);
 
 /* cm_core.c */
 int cm_core_init(void);
@@ -133,5 +134,6 @@ void cm_core_receive(struct cm_port *port, struct ib_mad_recv_wc *wc);
 void cm_core_device_gone(struct cm_device *dev);
 void cm_core_flush(void);
 bool cm_core_queue(struct work_struct *work);
+u32 cm_core_connections(void);
 
 #endif /* APM_CM_CM_H */

@@ -131,6 +131,11 @@ bool cm_core_queue(struct work_struct *work)
 	return queue_work(cm_wq, work);
 }
 
+u32 cm_core_connections(void)
+{
+	return READ_ONCE(cm_nconns);
+}
+
 void cm_core_flush(void)
 {
 	flush_workqueue(cm_wq);
@@ -940,6 +945,33 @@ drop:
 	cm_count_dropped();
 }
 
+/* A LAP of ours waits for its APR. */
+static bool cm_lap_out(const struct cm_conn *c)
+{
+	return c->state == APM_CM_ESTABLISHED &&
+	       (c->lap_state == APM_CM_LAP_SENT ||
+		c->lap_state == APM_CM_MRA_LAP_RCVD);
+}
+
+/*
+ * The connection ends while a LAP of ours is out: the consumer waits for its
+ * end.  @c has left ESTABLISHED already; returns it if it still exists.
+ */
+static struct cm_conn *cm_tell_lap_over(struct cm_conn *c, bool was_out)
+{
+	u32 local_id = c->local_id;
+	struct apm_cm_event ev = {
+		.event = APM_CM_LAP_ERROR,
+		.u.lap_error.why = APM_CM_LAP_DISCONNECT,
+	};
+
+	if (!was_out)
+		return c;
+	cm_deliver(c, &ev);
+	/* Not freed before this work ends, but the consumer may be gone. */
+	return xa_load(&cm_ids, local_id) == c ? c : NULL;
+}
+
 static void cm_rx_rej(struct cm_rx *rx)
 {
 	struct cm_rej_msg *rej = &rx->mad->rej;
@@ -949,6 +981,7 @@ static void cm_rx_rej(struct cm_rx *rx)
 	u8 which = IBA_GET(CM_REJ_MESSAGE_REJECTED, rej);
 	struct apm_cm_event ev = { .event = APM_CM_REJ_RECEIVED };
 	struct cm_conn *c;
+	bool lap_out;
 
 	if (reason == APM_CM_REJ_TIMEOUT) {
 		__be64 guid;
@@ -991,8 +1024,12 @@ static void cm_rx_rej(struct cm_rx *rx)
 	case APM_CM_ESTABLISHED:
 	case APM_CM_DREQ_SENT:
 		/* Whatever the LAP state: a LAP that is out ends here. */
+		lap_out = cm_lap_out(c);
 		cm_stop_timed(c);
 		cm_enter_timewait(c);
+		c = cm_tell_lap_over(c, lap_out);
+		if (!c || c->state != APM_CM_TIMEWAIT)
+			return;
 		break;
 	default:
 		goto drop;
@@ -1134,6 +1171,7 @@ static void cm_rx_dreq(struct cm_rx *rx)
 	u32 sender = IBA_GET(CM_DREQ_LOCAL_COMM_ID, dreq);
 	struct cm_conn *c = cm_find(rx->dev, ours, sender);
 	struct cm_mad mad;
+	bool lap_out;
 
 	if (!c) {
 		/* Already forgotten: the peer must not wait for us. */
@@ -1170,6 +1208,7 @@ static void cm_rx_dreq(struct cm_rx *rx)
 		return;
 	}
 	/* Ends a LAP and a DREQ of our own at once. */
+	lap_out = cm_lap_out(c);
 	cm_stop_timed(c);
 	c->lap_state = APM_CM_LAP_IDLE;
 	c->pend.valid = false;
@@ -1180,6 +1219,9 @@ static void cm_rx_dreq(struct cm_rx *rx)
 		cm_answer_drep(c, NULL, 0);
 		return;
 	}
+	c = cm_tell_lap_over(c, lap_out);
+	if (!c || c->state != APM_CM_DREQ_RCVD)
+		return;
 	cm_deliver_simple(c, APM_CM_DREQ_RECEIVED,
 			  IBA_GET_MEM_PTR(CM_DREQ_PRIVATE_DATA, dreq),
 			  APM_CM_DREQ_PRIVATE_DATA_SIZE);
@@ -1401,7 +1443,7 @@ void cm_core_receive(struct cm_port *port, struct ib_mad_recv_wc *wc)
 	};
 
 	mutex_lock(&cm_lock);
-	if (rx.dev->gone)
+	if (rx.dev->gone || cm_tap_lost(false, port->num, rx.mad))
 		goto out;
 	/* For the way back: also refuses a GRH to a GID that is not ours. */
 	if (ib_init_ah_attr_from_wc(rx.dev->ib, port->num, wc->wc,

@@ -29,6 +29,7 @@ static unsigned int cm_ports_owned;
 static atomic64_t cm_counter[APM_CM_COUNTER_GROUPS][APM_CM_MSG_KINDS];
 static atomic64_t cm_dropped, cm_tx_failed;
 static struct dentry *cm_debugfs;
+static struct apm_cm_tap *cm_tap;	/* under cm_lock */
 
 void cm_count(enum apm_cm_counter_group group, u16 attr)
 {
@@ -50,6 +51,36 @@ void cm_dev_counters(struct apm_cm_counters *c)
 			c->n[g][k] = atomic64_read(&cm_counter[g][k]);
 	c->rx_dropped = atomic64_read(&cm_dropped);
 	c->tx_failed = atomic64_read(&cm_tx_failed);
+	c->connections = cm_core_connections();
+}
+
+int apm_cm_set_tap(struct apm_cm_tap *tap)
+{
+	int ret = 0;
+
+	mutex_lock(&cm_lock);
+	if (cm_tap)
+		ret = -EBUSY;
+	else
+		cm_tap = tap;
+	mutex_unlock(&cm_lock);
+	return ret;
+}
+EXPORT_SYMBOL_GPL(apm_cm_set_tap);
+
+void apm_cm_clear_tap(struct apm_cm_tap *tap)
+{
+	mutex_lock(&cm_lock);
+	if (cm_tap == tap)
+		cm_tap = NULL;
+	mutex_unlock(&cm_lock);
+}
+EXPORT_SYMBOL_GPL(apm_cm_clear_tap);
+
+bool cm_tap_lost(bool sent, u32 port, struct cm_mad *mad)
+{
+	lockdep_assert_held(&cm_lock);
+	return cm_tap && cm_tap->message(cm_tap, sent, port, mad);
 }
 
 struct cm_device *cm_dev_find(struct ib_device *ib)
@@ -194,9 +225,15 @@ int cm_dev_send(struct cm_device *dev, const struct cm_via *via,
 	buf->ah = ah;
 	buf->timeout_ms = 0;
 	buf->retries = 0;
-	ret = ib_post_send_mad(buf, NULL);
-	if (ret)
-		goto out_buf;
+	if (cm_tap_lost(true, via->port, buf->mad)) {
+		ib_free_send_mad(buf);
+		rdma_destroy_ah(ah, 0);
+		atomic_dec(&port->tx_queued);
+	} else {
+		ret = ib_post_send_mad(buf, NULL);
+		if (ret)
+			goto out_buf;
+	}
 	cm_count(APM_CM_TX, be16_to_cpu(mad->hdr.attr_id));
 	if (retry)
 		cm_count(APM_CM_TX_RETRIES, be16_to_cpu(mad->hdr.attr_id));
@@ -396,8 +433,8 @@ static int counters_show(struct seq_file *s, void *unused)
 				   apm_cm_msg_str(k), c.n[g][k]);
 		seq_puts(s, "},");
 	}
-	seq_printf(s, "\"rx_dropped\":%llu,\"tx_failed\":%llu}\n",
-		   c.rx_dropped, c.tx_failed);
+	seq_printf(s, "\"rx_dropped\":%llu,\"tx_failed\":%llu,\"connections\":%u}\n",
+		   c.rx_dropped, c.tx_failed, c.connections);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

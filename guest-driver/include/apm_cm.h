@@ -133,7 +133,7 @@ enum apm_cm_failover {
 enum apm_cm_lap_error {
 	APM_CM_LAP_TIMEOUT,	/* all retries on all paths used up */
 	APM_CM_LAP_CROSSED,	/* gave way to the active side's LAP */
-	APM_CM_LAP_DISCONNECT,	/* DREQ or REJ ended the connection */
+	APM_CM_LAP_DISCONNECT,	/* the peer's DREQ or REJ ended the connection */
 };
 
 #define APM_CM_REQ_PRIVATE_DATA_SIZE	92
@@ -300,6 +300,7 @@ struct apm_cm_counters {
 	u64 n[APM_CM_COUNTER_GROUPS][APM_CM_MSG_KINDS];
 	u64 rx_dropped;		/* malformed, unknown, or over a limit */
 	u64 tx_failed;
+	u32 connections;	/* ids, listeners, and what ends by itself */
 };
 
 struct apm_cm_id *apm_cm_create_id(struct ib_device *device,
@@ -327,7 +328,7 @@ int apm_cm_send_drep(struct apm_cm_id *id, const void *private_data, u8 len);
 /*
  * Offers an alternate path.  Either end may; one LAP at a time (-EBUSY).  The
  * path in use until now as alternate stays until APR 0.  Ends with
- * APR_RECEIVED or LAP_ERROR, whatever happens.
+ * APR_RECEIVED or LAP_ERROR, unless this side disconnects or destroys the id.
  */
 int apm_cm_send_lap(struct apm_cm_id *id, const struct apm_cm_lap_param *p);
 
@@ -363,6 +364,21 @@ int apm_cm_init_rearm_attr(struct apm_cm_id *id, struct ib_qp_attr *attr,
 
 void apm_cm_query(struct apm_cm_id *id, struct apm_cm_info *info);
 void apm_cm_get_counters(struct apm_cm_counters *counters);
+
+/*
+ * For tests: sees each message on its way out (after the state machine, before
+ * the MAD layer) and in (the other way round), may change its 256 bytes, and
+ * loses it by returning true, as a cable might.  Called in process context with
+ * the module's lock held: it must call no function of this file.
+ */
+struct apm_cm_tap {
+	bool (*message)(struct apm_cm_tap *tap, bool sent, u32 port,
+			void *mad);
+};
+
+/* One at a time (-EBUSY). When apm_cm_clear_tap() returns, none is running. */
+int apm_cm_set_tap(struct apm_cm_tap *tap);
+void apm_cm_clear_tap(struct apm_cm_tap *tap);
 
 const char *apm_cm_state_str(enum apm_cm_state state);
 const char *apm_cm_lap_state_str(enum apm_cm_lap_state state);
