@@ -14,10 +14,12 @@ Theory of operation
 """
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -35,6 +37,16 @@ TIMEOUT = float(os.environ.get("EHCALAB_TIMEOUT") or 30)
 RAM_MIB = 256
 MACHINE = ("pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,"
            "cap-ccf-assist=off")
+
+
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with_us() -> None:
+    """In a child: no process of a test outlives the tests, however they
+    end."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class QemuError(Exception):
@@ -131,7 +143,8 @@ class Qemu:
                      "-qmp", f"unix:{self.dir}/qmp"]
             with open(self.dir / "log", "wb") as log:
                 self.process = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    preexec_fn=die_with_us)
             qtest, qmp = (self._accept(listener) for listener in listeners)
             self.qtest = Lines(qtest, self.check_alive)
             self.monitor = Lines(qmp, self.check_alive)

@@ -8,7 +8,9 @@ Last line: "N passed, N failed, N skipped"; exit status 1 if any failed.
 """
 from __future__ import annotations
 
+import signal
 import sys
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -65,5 +67,20 @@ def main() -> int:
     return 1 if broken or not result.testsRun else 0
 
 
+def stop(*_: object) -> None:
+    """Stopped from outside: as by Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, stop)
+    # Children die with us (qtest.die_with_us); their files are in here.
+    with tempfile.TemporaryDirectory(prefix="ehca-device-",
+                                     ignore_cleanup_errors=True) as scratch:
+        tempfile.tempdir = scratch
+        try:
+            status = main()
+        except KeyboardInterrupt:
+            print("stopped")
+            status = 130
+    sys.exit(status)

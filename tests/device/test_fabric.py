@@ -22,7 +22,7 @@ from typing import Any
 
 import abi
 from adapter import Adapter, Mr, Qp, Queue, adapter_nodes
-from qtest import BUILD, ROOT, TIMEOUT, Qemu, eventually
+from qtest import BUILD, ROOT, TIMEOUT, Qemu, die_with_us, eventually
 
 HOST = Path(os.environ.get("EHCALAB_HOST") or BUILD / "host")
 FABRIC = HOST / "fabric" / "ehca-fabric"
@@ -39,7 +39,7 @@ class Daemon:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out,
-                stderr=out)
+                stderr=out, preexec_fn=die_with_us)
 
     def kill(self) -> None:
         """As by kill -9."""
