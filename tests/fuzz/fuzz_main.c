@@ -13,7 +13,9 @@
 
 #include "fuzz.h"
 
+#ifndef ROUNDS
 #define ROUNDS 20000
+#endif
 
 static uint64_t state = 0x9E3779B97F4A7C15;
 
