@@ -4,6 +4,7 @@
  * H_MODIFY_QP may and may not make, and migrations under traffic.
  */
 #include "engine_bench.h"
+#include "ib/mad.h"
 
 #define RAIL_MS IB_MSEC
 
@@ -557,6 +558,119 @@ static void test_alternate_used(void)
     bench_free(b);
 }
 
+/* Both ends to RTS over rail 0, alternate over rail 1, as @path says. */
+static void connect_by(Bench *b, HostPath path[2][2])
+{
+    for (unsigned h = 0; h < 2; h++) {
+        b->qps[h] = host_qp_new(b->pair->hosts[h], EHCA_SERVICE_RC,
+                                b->cqs[h], b->cqs[h], 8, 8);
+    }
+    for (unsigned h = 0; h < 2; h++) {
+        g_assert_cmpint(host_qp_init(b->qps[h], 1), ==, 0);
+        g_assert_cmpint(host_qp_rtr(b->qps[h], &path[h][0], &path[h][1],
+                                    EHCA_MTU_2048, b->qps[!h]->qpn, 7), ==,
+                        0);
+        g_assert_cmpint(host_qp_rts(b->qps[h], &path[h][0], 7, true), ==, 0);
+    }
+}
+
+/* Paths with a GRH: GIDs are checked, and the alternate's are used. */
+static void test_grh(void)
+{
+    Bench *b = bench_new_bare();
+    HostPath path[2][2];
+    char *report;
+
+    for (unsigned h = 0; h < 2; h++) {
+        for (unsigned rail = 0; rail < 2; rail++) {
+            host_pair_path(h, rail, &path[h][rail]);
+            path[h][rail].grh = true;
+            path[h][rail].hop_limit = 3;
+            host_gid(b->pair->hosts[!h], rail + 1, path[h][rail].dgid);
+        }
+    }
+    connect_by(b, path);
+    arm(b);
+    host_cable_set(b->pair->cables[0], false);
+    bench_ping(b, 0);
+    expect_migrated(b, 1, 1);
+    bench_free(b);
+    /* A stranger's GID as the alternate's: it does not get through. */
+    b = bench_new_bare();
+    path[1][1].dgid[15] ^= 1;
+    connect_by(b, path);
+    arm(b);
+    g_assert_cmpint(host_qp_set_mig(b->qps[0], EHCA_MIG_MIGRATED), ==, 0);
+    bench_send(b, 0, 1, EHCA_WQE_OPTYPE_RDMA_WRITE, 0, 0, 64, 0);
+    bench_run(b, IB_MSEC);
+    g_assert_cmpuint(mig(b, 1), ==, EHCA_MIG_ARMED);
+    g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_PATH_MIG_FAILED), ==, 1);
+    report = ehca_report(b->pair->hosts[1]->adapter);
+    g_assert_nonnull(strstr(report, "\"gid\":1,\"pkey\":0"));
+    free(report);
+    bench_free(b);
+}
+
+/* As the subnet manager: P_Key table of the port at @end of a cable. */
+static void set_pkeys(Bench *b, unsigned rail, unsigned end, uint16_t second)
+{
+    HostCable *cable = b->pair->cables[rail];
+    IbMadAddress to = {
+        .slid = IB_LID_PERMISSIVE, .dlid = IB_LID_PERMISSIVE,
+        .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSmp smp = {
+        .hdr = {
+            .base_version = 1, .mgmt_class = IB_CLASS_SM_DR,
+            .class_version = 1, .method = IB_METHOD_SET, .tid = 9,
+            .attr_id = IB_SM_PKEY_TABLE,
+        },
+        .dr_slid = IB_LID_PERMISSIVE, .dr_dlid = IB_LID_PERMISSIVE,
+    };
+    uint8_t mad[IB_MAD_LEN] = { 0 }, p[IB_PACKET_MAX];
+
+    ib_smp_pack(mad, &smp);
+    ib_put16(mad + IB_SMP_DATA_OFFSET, 0xFFFF);
+    ib_put16(mad + IB_SMP_DATA_OFFSET + 2, second);
+    host_cable_inject(cable, end, p, ib_mad_packet(p, &to, mad));
+    bench_run(b, IB_MSEC);
+}
+
+static uint16_t last_pkey;
+
+static bool watch_pkey(void *opaque, unsigned end, uint8_t *p, size_t *len)
+{
+    last_pkey = ib_get16(p + 10);
+    return true;
+}
+
+/* Another partition on the alternate: its P_Key is sent and expected (B6). */
+static void test_alternate_pkey(void)
+{
+    Bench *b = bench_new_bare();
+    HostPath path[2][2];
+
+    for (unsigned h = 0; h < 2; h++) {
+        set_pkeys(b, 1, h, 0x8123);
+        for (unsigned rail = 0; rail < 2; rail++) {
+            host_pair_path(h, rail, &path[h][rail]);
+        }
+        path[h][1].pkey_index = 1;
+    }
+    bench_events(b);
+    g_assert_cmpuint(b->neqes[0][EHCA_NEQE_PORT_CONFIG], ==, 1);
+    connect_by(b, path);
+    b->pair->cables[0]->filter = watch_pkey;
+    b->pair->cables[1]->filter = watch_pkey;
+    arm(b);
+    g_assert_cmphex(last_pkey, ==, 0xFFFF);
+    host_cable_set(b->pair->cables[0], false);
+    bench_ping(b, 0);
+    g_assert_cmphex(last_pkey, ==, 0x8123);
+    expect_migrated(b, 1, 1);
+    bench_free(b);
+}
+
 /* RNR retries used up: error, no migration (1.6). */
 static void test_rnr_does_not_migrate(void)
 {
@@ -629,6 +743,8 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/apm/read-and-atomic", test_read_and_atomic);
     g_test_add_func("/engine/apm/migreq-on-wire", test_migreq_on_wire);
     g_test_add_func("/engine/apm/alternate-used", test_alternate_used);
+    g_test_add_func("/engine/apm/grh", test_grh);
+    g_test_add_func("/engine/apm/alternate-pkey", test_alternate_pkey);
     g_test_add_func("/engine/apm/rnr", test_rnr_does_not_migrate);
     g_test_add_func("/engine/apm/uc", test_uc);
     g_test_add_func("/engine/apm/port-down-alone", test_port_down_alone);

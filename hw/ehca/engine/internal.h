@@ -28,7 +28,7 @@
 #define EHCA_DEFAULT_MRS 16384u
 #define EHCA_DEFAULT_MWS 1024u
 #define EHCA_DEFAULT_MR_PAGES (UINT64_C(4) << 20)
-#define EHCA_LIMIT_QPS 65000u          /* 16 bits of a QPN, less the firmware's */
+#define EHCA_LIMIT_QPS 65000u          /* 16 bits of a QPN, less firmware's */
 #define EHCA_LIMIT_CQS 65535u          /* CQ number: 16 bits of the handle */
 #define EHCA_LIMIT_MRS (1u << 20)
 #define EHCA_LIMIT_MR_PAGES (UINT64_C(1) << 30)
@@ -45,7 +45,7 @@
 #define EHCA_VENDOR_ID 0x000255u
 #define EHCA_PART_ID 1u
 #define EHCA_HW_VERSION (2u << EHCA_HWVER_VERSION_SHIFT | 0x20)
-#define EHCA_MAX_RD_RES 16u            /* responder resources, initiator depth */
+#define EHCA_MAX_RD_RES 16u            /* READs and atomics at a time */
 #define EHCA_SEND_CTXS 32u             /* WQEs in flight per QP */
 #define EHCA_WINDOW 64                 /* unacknowledged PSNs per QP */
 /*

@@ -11,8 +11,8 @@
  * the result is checked as a whole, and only then becomes the QP's.  A refused
  * call changes nothing.
  *
- * States (IBTA 10.3.1): RESET -> INIT -> RTR -> RTS <-> SQD; UD: RTS -> SQE ->
- * RTS; any to RESET, any but RESET to ERR.  SRQs: RESET -> INIT -> RTR, which is
+ * States (IBTA 10.3.1): RESET -> INIT -> RTR -> RTS <-> SQD; UD: RTS -> SQE
+ * -> RTS; any to RESET, any but RESET to ERR.  SRQs: RESET -> INIT -> RTR, which is
  * where they serve.  What a state means for traffic:
  *   RESET  receive doorbells dropped; ring positions 0
  *   INIT   receive doorbells count; nothing is sent or received
@@ -558,7 +558,8 @@ static const Field fields[] = {
                      EHCA_QPMASK_DEST_GID_AL | EHCA_QPMASK_FLOW_LABEL_AL | \
                      EHCA_QPMASK_HOP_LIMIT_AL | EHCA_QPMASK_TRAFFIC_CLASS_AL)
 #define MASK_ALT (EHCA_QPMASK_ALT_PHYS_PORT | EHCA_QPMASK_ALT_P_KEY_IDX | \
-                  EHCA_QPMASK_SERVICE_LEVEL_AL | EHCA_QPMASK_SEND_GRH_FLAG_AL | \
+                  EHCA_QPMASK_SERVICE_LEVEL_AL | \
+                  EHCA_QPMASK_SEND_GRH_FLAG_AL | \
                   EHCA_QPMASK_RETRY_COUNT_AL | EHCA_QPMASK_TIMEOUT_AL | \
                   EHCA_QPMASK_MAX_STATIC_RATE_AL | EHCA_QPMASK_DLID_AL | \
                   EHCA_QPMASK_RNR_RETRY_COUNT_AL | \
