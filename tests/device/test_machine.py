@@ -171,6 +171,21 @@ class Options(unittest.TestCase):
             self.assertEqual(adapter.port(2)["state"], abi.PORT_DOWN)
 
 
+class Log(unittest.TestCase):
+    """What a guest can provoke must not fill the log."""
+
+    def test_guest_errors(self) -> None:
+        with Qemu(extra=["-d", "guest_errors"]) as qemu:
+            adapter = Adapter(qemu)
+            for _ in range(3000):
+                adapter.rc(abi.H_QUERY_PORT, 3, adapter.block)
+                qemu.hcall(abi.H_QUERY_PORT, 5, 3, adapter.block)
+            lines = qemu.log().splitlines()
+            self.assertTrue(any("port 3" in line for line in lines))
+            self.assertTrue(any("no adapter" in line for line in lines))
+            self.assertLess(len(lines), 1500)
+
+
 class Report(unittest.TestCase):
     """qom-get report."""
 
