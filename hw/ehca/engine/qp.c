@@ -12,8 +12,8 @@
  * call changes nothing.
  *
  * States (IBTA 10.3.1): RESET -> INIT -> RTR -> RTS <-> SQD; UD: RTS -> SQE
- * -> RTS; any to RESET, any but RESET to ERR.  SRQs: RESET -> INIT -> RTR, which is
- * where they serve.  What a state means for traffic:
+ * -> RTS; any to RESET, any but RESET to ERR.  SRQs: RESET -> INIT -> RTR,
+ * which is where they serve.  What a state means for traffic:
  *   RESET  receive doorbells dropped; ring positions 0
  *   INIT   receive doorbells count; nothing is sent or received
  *   RTR    receives; event 0x03 at the first packet of a connection
