@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The lab suite: plays the scenarios, then has tshark read what they left.
 
-    run.py [NAME...]      all of SCENARIOS, or the named ones
+    run.py [NAME...]      all of SCENARIOS and "trouble", or the named ones
 
 Each step of a scenario counts as a test, so does each check of its capture.
 The last line is "N passed, N failed, N skipped".
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pcapng
+import trouble
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
@@ -160,8 +161,11 @@ def play(name: str, tally: Tally) -> None:
 def main() -> int:
     """Run what was asked for."""
     tally = Tally()
-    for name in sys.argv[1:] or SCENARIOS:
-        play(name, tally)
+    for name in sys.argv[1:] or [*SCENARIOS, "trouble"]:
+        if name == "trouble":
+            trouble.run_all(tally.check)
+        else:
+            play(name, tally)
     print(f"{tally.passed} passed, {tally.failed} failed, "
           f"{tally.skipped} skipped")
     return 1 if tally.failed else 0

@@ -154,7 +154,7 @@ class Reports(unittest.TestCase):
                  scenario.Step(3, "c")]
         one = scenario.Scenario(Path("x.scn"), "x", Path("t"), "6.12", 512,
                                 steps, [], {})
-        verdict = Verdict(False, [StepResult(steps[0], 1.0),
+        verdict = Verdict(False, False, [StepResult(steps[0], 1.0),
                                   StepResult(steps[1], 1.0, "x.scn:2: no")],
                           "x.scn:2: no", ["because"])
         with tempfile.TemporaryDirectory() as where:

@@ -95,7 +95,9 @@ def run_one(path: Path, args: argparse.Namespace) -> int:
     print(f"took {time.time() - log.started:.1f} s; the whole story: "
           f"{run_dir / 'timeline.txt'}")
     print(report.verdict_line(verdict))
-    return 0 if verdict.passed else EXIT_FAILED
+    if verdict.passed:
+        return 0
+    return EXIT_TROUBLE if verdict.trouble else EXIT_FAILED
 
 
 def up(args: argparse.Namespace) -> int:

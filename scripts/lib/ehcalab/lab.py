@@ -61,6 +61,21 @@ def load_topology(path: Path) -> Topology:
          for c in said["cables"]})
 
 
+def make_socket_dir(detached: bool) -> Path:
+    """A short directory for sockets; sweeps up after runners that died.
+
+    A runner that is killed with -9 takes its processes along (process.py)
+    but cannot remove its directory: the next one does.
+    """
+    for old in Path(tempfile.gettempdir()).glob("ehcalab-[0-9]*-*"):
+        pid = old.name.split("-")[1]
+        if pid.isdigit() and not alive(int(pid)) and \
+                old.stat().st_uid == os.getuid():
+            shutil.rmtree(old, ignore_errors=True)
+    owner = "lab" if detached else str(os.getpid())
+    return Path(tempfile.mkdtemp(prefix=f"ehcalab-{owner}-"))
+
+
 @dataclass
 class Guest:
     """One booted guest."""
@@ -101,7 +116,7 @@ class Lab:
         self.options = options or {}
         self.detached = detached
         self.dir.mkdir(parents=True, exist_ok=True)
-        self.sockets = Path(tempfile.mkdtemp(prefix="ehcalab-"))
+        self.sockets = make_socket_dir(detached)
         self.fabric: Process | None = None
         self.control: JsonSocket | None = None
         self.sm: Process | None = None
@@ -262,6 +277,15 @@ class Lab:
                 f"{tail(one.console_log)}") from exc
         one.offset = one.agent.clock_offset()
         self.log.add(node, "booted", {"kernel": self.kernel})
+
+    def guest_trouble(self, exc: ControlError) -> LabError:
+        """What to say when a guest, or QEMU, did not answer."""
+        self.check()
+        logs = "; ".join(f"{g.node}: {g.console_log}"
+                         for g in self.guests.values()
+                         if g.node in str(exc))
+        return LabError(f"{exc}" + (f"; its console log is {logs}"
+                                    if logs else ""))
 
     def load(self, node: str, parameters: dict[str, str]) -> None:
         """Load driver, CM, notice client and consumer in a guest."""

@@ -40,6 +40,8 @@ class Verdict:
     """How the whole scenario went."""
 
     passed: bool
+    # The lab itself failed, not what the scenario expects of it.
+    trouble: bool = False
     steps: list[StepResult] = field(default_factory=list)
     failure: str = ""
     explanation: list[str] = field(default_factory=list)
@@ -72,7 +74,13 @@ class Player:
                     self._play(action)
                 self._check_never()
             except (Failed, LabError, ControlError) as exc:
-                line = next((a.line for a in [self._current] if a), step.line)
+                line = self._current.line if self._current else step.line
+                try:
+                    if isinstance(exc, ControlError):
+                        exc = self.lab.guest_trouble(exc)
+                except LabError as better:
+                    exc = better
+                verdict.trouble = isinstance(exc, LabError)
                 result.failure = f"{self.scenario.path}:{line}: {exc}"
                 verdict.failure = result.failure
                 verdict.passed = False
