@@ -162,6 +162,7 @@ static bool ehca_dma_store64(void *opaque, uint64_t addr, uint64_t value)
     if (!ehca_dma_valid(s, addr, len) || !QEMU_IS_ALIGNED(addr, len)) {
         return false;
     }
+    /* The entry's other bytes before the one that makes it valid. */
     smp_wmb();
     if (likely(s->ram.ptr)) {
         host = (uint64_t *)((uint8_t *)s->ram.ptr + addr);

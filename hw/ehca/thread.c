@@ -49,6 +49,7 @@ void ehca_thread_wake(EhcaDevice *s)
         return;
     }
     qatomic_set(&s->work, 1);
+    /* work before asleep: pairs with ehca_thread_prepare_sleep(). */
     smp_mb();
     if (qatomic_read(&s->asleep) && qatomic_xchg(&s->asleep, 0)) {
         trace_ehca_thread_wake(s->name);
@@ -140,6 +141,7 @@ static bool ehca_thread_prepare_sleep(EhcaDevice *s, struct pollfd *fds,
         timeout->tv_nsec = ns % IB_SEC;
     }
     qatomic_set(&s->asleep, 1);
+    /* asleep before work: pairs with ehca_thread_wake(). */
     smp_mb();
     sleep = !qatomic_read(&s->work) && QSIMPLEQ_EMPTY(&s->retired) &&
             (*forever || ns) && ehca_prepare_sleep(s->adapter);
@@ -167,6 +169,7 @@ static void *ehca_thread(void *opaque)
         bool more;
 
         qatomic_set(&s->work, 0);
+        /* What is noted after this must be seen by the run or set it anew. */
         smp_mb();
         ehca_device_lock(s);
         ehca_thread_close_retired(s);

@@ -207,7 +207,7 @@ class Fuzz(unittest.TestCase):
 
     def forget(self) -> None:
         """What a machine reset does to handles."""
-        self.handles = {kind: [] for kind in KINDS}
+        self.handles: dict[str, list[int]] = {kind: [] for kind in KINDS}
         self.regs.clear()
 
     def store(self) -> None:
@@ -260,7 +260,7 @@ class Fuzz(unittest.TestCase):
         size = 128 * 4096
         for i in range(STORES):
             if self.random.random() < 0.5:
-                regs = self.random.choice(qps + cqs).regs
+                regs = self.random.choice([r.regs for r in (*qps, *cqs)])
                 offset = self.random.choice((0x20, 0x30, 0x38, 0x40, 0x58,
                                              0x60))
                 addr = regs + offset

@@ -13,7 +13,7 @@ import unittest
 
 import abi
 import wire
-from adapter import Adapter, Qp, Queue
+from adapter import Queue
 from qtest import eventually
 from test_link import WithFabric
 

@@ -25,12 +25,10 @@ VERSION = 1
 SLOTS, SLOT_SIZE, SLOT_DATA = 128, 4352, 64
 RING_SIZE = 128 + SLOTS * SLOT_SIZE
 MEMORY_SIZE = 2 * RING_SIZE
-HEAD, CONSUMER_WAITS = 0, 4         # the latter after tail: see offsets below
 OFFSET = {"head": 0, "producer_waits": 4, "tail": 64, "consumer_waits": 68,
           "slots": 128}
 SEALS = 0x1 | 0x2 | 0x4             # F_SEAL_SEAL, SHRINK, GROW
 F_ADD_SEALS = 1033
-EFD_NONBLOCK = 0o4000
 
 
 def eventfd() -> int:
