@@ -4,9 +4,9 @@
  *
  * Theory of operation: a table says which arguments a command knows, so that
  * one door checks them all.  A handler puts its result into a JsonBuilder
- * (one value) or returns a sentence.  What it wants to know of the fabric it
- * copies out in one runner_call(); the JSON is made afterwards.  Events that
- * a command causes are sent before its reply.
+ * (one value), or prints it, or returns a sentence.  What it wants to know of
+ * the fabric it copies out in one runner_call(); the JSON is made afterwards.
+ * Events that a command causes are sent before its reply.
  */
 #include <string.h>
 
@@ -27,6 +27,8 @@ typedef struct Command {
     /* NULL: good, @b has one more value; else why not (g_free()). */
     char *(*run)(Daemon *daemon, JsonObject *args, JsonBuilder *b);
     Arg args[MAX_ARGS];
+    /* Instead of run(): for what is text already. */
+    char *(*print)(Daemon *daemon, JsonObject *args, GString *out);
 } Command;
 
 static void add_string(JsonBuilder *b, const char *name, const char *value)
@@ -756,46 +758,31 @@ static char *cmd_counters(Daemon *daemon, JsonObject *args, JsonBuilder *b)
     return NULL;
 }
 
-/* Events; their lines are JSON already and are parsed for the builder. */
+/* Events; their lines are JSON already. */
 
-static char *kept_events(Daemon *daemon, JsonObject *args, JsonBuilder *b,
+static char *kept_events(Daemon *daemon, JsonObject *args, GString *out,
                          int node)
 {
     double since = number_or_0(args, "since");
-    GString *text = g_string_new("[");
-    JsonParser *parser = json_parser_new();
     uint64_t gone;
 
     if (!(since >= 0 && since <= 0x1p53)) {
-        g_object_unref(parser);
-        g_string_free(text, true);
         return g_strdup("since is an event's seq, 0 or more");
     }
-    gone = events_since(daemon->events, since, node, text);
-    g_string_append_c(text, ']');
-    json_builder_begin_object(b);
-    json_builder_set_member_name(b, "events");
-    if (json_parser_load_from_data(parser, text->str, text->len, NULL)) {
-        json_builder_add_value(b, json_parser_steal_root(parser));
-    } else {
-        json_builder_add_null_value(b);
-    }
-    add_int(b, "next", events_next_seq(daemon->events));
-    add_int(b, "lost", gone);
-    json_builder_end_object(b);
-    g_object_unref(parser);
-    g_string_free(text, true);
+    g_string_append(out, "{\"events\": [");
+    gone = events_since(daemon->events, since, node, out);
+    g_string_append_printf(out, "], \"next\": %" G_GUINT64_FORMAT
+                           ", \"lost\": %" G_GUINT64_FORMAT "}",
+                           events_next_seq(daemon->events), gone);
     return NULL;
 }
 
-static char *cmd_events_since(Daemon *daemon, JsonObject *args,
-                              JsonBuilder *b)
+static char *cmd_events_since(Daemon *daemon, JsonObject *args, GString *out)
 {
-    return kept_events(daemon, args, b, -2);
+    return kept_events(daemon, args, out, -2);
 }
 
-static char *cmd_node_events(Daemon *daemon, JsonObject *args,
-                             JsonBuilder *b)
+static char *cmd_node_events(Daemon *daemon, JsonObject *args, GString *out)
 {
     const char *name;
     int node = -1;
@@ -814,35 +801,43 @@ static char *cmd_node_events(Daemon *daemon, JsonObject *args,
             return error;
         }
     }
-    return kept_events(daemon, args, b, node);
+    return kept_events(daemon, args, out, node);
 }
 
 static char *cmd_commands(Daemon *daemon, JsonObject *args, JsonBuilder *b);
 
 static const Command commands[] = {
-    { "qmp_capabilities", cmd_nothing, { { "enable", ARG_STRINGS, false } } },
-    { "query-version", cmd_version, { { 0 } } },
-    { "query-commands", cmd_commands, { { 0 } } },
-    { "list", cmd_list, { { 0 } } },
-    { "status", cmd_status, { { 0 } } },
-    { "pull", cmd_pull, { { "cable", ARG_STRING, true } } },
-    { "restore", cmd_restore, { { "cable", ARG_STRING, true } } },
-    { "fault", cmd_fault, {
-        { "cable", ARG_STRING, true }, { "drop", ARG_NUMBER, false },
-        { "duplicate", ARG_NUMBER, false }, { "corrupt", ARG_NUMBER, false },
-        { "delay", ARG_NUMBER, false }, { "delay-ms", ARG_NUMBER, false },
-    } },
-    { "counters", cmd_counters, { { "cable", ARG_STRING, false } } },
-    { "capture-start", cmd_capture_start, {
-        { "file", ARG_STRING, true }, { "cables", ARG_STRINGS, false },
-        { "format", ARG_STRING, false },
-    } },
-    { "capture-stop", cmd_capture_stop, { { "file", ARG_STRING, false } } },
-    { "events-since", cmd_events_since, { { "since", ARG_NUMBER, false } } },
-    { "node-events", cmd_node_events, {
-        { "node", ARG_STRING, false }, { "since", ARG_NUMBER, false },
-    } },
-    { "quit", cmd_quit, { { 0 } } },
+    { .name = "qmp_capabilities", .run = cmd_nothing,
+      .args = { { "enable", ARG_STRINGS, false } } },
+    { .name = "query-version", .run = cmd_version },
+    { .name = "query-commands", .run = cmd_commands },
+    { .name = "list", .run = cmd_list },
+    { .name = "status", .run = cmd_status },
+    { .name = "pull", .run = cmd_pull,
+      .args = { { "cable", ARG_STRING, true } } },
+    { .name = "restore", .run = cmd_restore,
+      .args = { { "cable", ARG_STRING, true } } },
+    { .name = "fault", .run = cmd_fault,
+      .args = { { "cable", ARG_STRING, true },
+                { "drop", ARG_NUMBER, false },
+                { "duplicate", ARG_NUMBER, false },
+                { "corrupt", ARG_NUMBER, false },
+                { "delay", ARG_NUMBER, false },
+                { "delay-ms", ARG_NUMBER, false } } },
+    { .name = "counters", .run = cmd_counters,
+      .args = { { "cable", ARG_STRING, false } } },
+    { .name = "capture-start", .run = cmd_capture_start,
+      .args = { { "file", ARG_STRING, true },
+                { "cables", ARG_STRINGS, false },
+                { "format", ARG_STRING, false } } },
+    { .name = "capture-stop", .run = cmd_capture_stop,
+      .args = { { "file", ARG_STRING, false } } },
+    { .name = "events-since", .print = cmd_events_since,
+      .args = { { "since", ARG_NUMBER, false } } },
+    { .name = "node-events", .print = cmd_node_events,
+      .args = { { "node", ARG_STRING, false },
+                { "since", ARG_NUMBER, false } } },
+    { .name = "quit", .run = cmd_quit },
 };
 
 static char *cmd_commands(Daemon *daemon, JsonObject *args, JsonBuilder *b)
@@ -953,33 +948,62 @@ static char *error_reply(const char *class, const char *desc, JsonNode *id)
     return text;
 }
 
+/* {"return": @value, "id": @id}; takes the text of @value. */
+static char *good_reply(GString *value, JsonNode *id)
+{
+    g_string_prepend(value, "{\"return\": ");
+    if (id) {
+        char *text = json_to_text(json_node_copy(id));
+
+        g_string_append_printf(value, ", \"id\": %s", text);
+        g_free(text);
+    }
+    g_string_append_c(value, '}');
+    return g_string_free(value, false);
+}
+
+/* Runs it and appends what it returns; NULL or why not. */
+static char *run_command(Daemon *daemon, const Command *command,
+                         JsonObject *args, GString *out)
+{
+    JsonBuilder *b;
+    char *error = check_args(command, args), *text;
+
+    if (error) {
+        return error;
+    }
+    if (command->print) {
+        return command->print(daemon, args, out);
+    }
+    b = json_builder_new();
+    error = command->run(daemon, args, b);
+    if (!error) {
+        text = json_to_text(json_builder_get_root(b));
+        g_string_append(out, text);
+        g_free(text);
+    }
+    g_object_unref(b);
+    return error;
+}
+
 static char *execute(Daemon *daemon, const Command *command,
                      JsonObject *args, JsonNode *id)
 {
-    JsonBuilder *b = json_builder_new();
-    char *error, *text;
+    GString *out = g_string_new(NULL);
+    char *error = run_command(daemon, command, args, out);
+    char *reply;
 
-    json_builder_begin_object(b);
-    json_builder_set_member_name(b, "return");
-    error = check_args(command, args);
-    if (!error) {
-        error = command->run(daemon, args, b);
-        events_drain(daemon->events);
+    events_drain(daemon->events);
+    if (daemon->links) {
         links_sync(daemon->links);
     }
-    if (error) {
-        text = error_reply("GenericError", error, id);
-        g_free(error);
-    } else {
-        if (id) {
-            json_builder_set_member_name(b, "id");
-            json_builder_add_value(b, json_node_copy(id));
-        }
-        json_builder_end_object(b);
-        text = json_to_text(json_builder_get_root(b));
+    if (!error) {
+        return good_reply(out, id);
     }
-    g_object_unref(b);
-    return text;
+    g_string_free(out, true);
+    reply = error_reply("GenericError", error, id);
+    g_free(error);
+    return reply;
 }
 
 static char *execute_object(Daemon *daemon, JsonObject *object)

@@ -266,8 +266,8 @@ static GPid start(const Rig *rig, const char *const *more)
     }
     g_ptr_array_add(argv, NULL);
     g_assert_true(g_spawn_async(NULL, (char **)argv->pdata, NULL,
-                                G_SPAWN_DO_NOT_REAP_CHILD, die_with_us, NULL, &pid,
-                                NULL));
+                                G_SPAWN_DO_NOT_REAP_CHILD, die_with_us, NULL,
+                                &pid, NULL));
     g_ptr_array_free(argv, true);
     return pid;
 }
