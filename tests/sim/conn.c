@@ -9,11 +9,11 @@
  * by epoch and sequence number; every message carries its number, its length
  * and a hash of its payload.  An RC receiver must see each number once, in
  * order; a UC receiver may miss some, and sees a ghost of the fabric (a packet
- * duplicated, or delayed until the path is in use again) once more.  RDMA WRITEs without immediate are
- * looked at when the SEND behind them arrives; READs fetch known bytes;
- * FETCH_ADDs must return the sum of all before, which proves that each was
- * executed once.  Send completions must come once each, in order, and not
- * before the message was seen at the other side.
+ * duplicated, or delayed until the path is in use again) once more.  RDMA
+ * WRITEs without immediate are looked at when the SEND behind them arrives;
+ * READs fetch known bytes; FETCH_ADDs must return the sum of all before, which
+ * proves that each was executed once.  Send completions must come once each, in
+ * order, and not before the message was seen at the other side.
  *
  * Migration is software's business here as it would be in a guest: when both
  * sides are on the same rail and MIGRATED, and the other rail can be used,
@@ -382,7 +382,7 @@ void conn_new(World *w, unsigned index)
     Conn *conn = &w->conns[index];
     unsigned a = world_below(w, w->num_hosts);
     unsigned b = (a + 1 + world_below(w, w->num_hosts - 1)) % w->num_hosts;
-    unsigned crossed = world_chance(w, 0.25);
+    unsigned crossed = w->fabric && world_chance(w, 0.25);
     static const unsigned lens[] = { 256, 2048, SIDE_SLOT };
 
     conn->world = w;
@@ -921,7 +921,7 @@ static void judge_death(Side *side)
                    side->index);
     }
     if (w->lossy || now - conn_rail_bad_ns(conn, side->rail) <= window ||
-        now - w->route_bad_ns <= window + IB_SEC || !w->sm.sm) {
+        now - w->route_bad_ns <= window + IB_SEC || (w->fabric && !w->sm.sm)) {
         return;
     }
     if (side->rail != side->peer->rail && side->epoch_migrations &&

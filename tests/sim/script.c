@@ -25,29 +25,9 @@
 /* Waiting                                                            */
 /* ------------------------------------------------------------------ */
 
-/* Every cable is up, every port Active, the subnet manager at rest. */
-static bool fabric_ready(World *w)
-{
-    if (!w->sm.sm || !sm_settled(w->sm.sm)) {
-        return false;
-    }
-    for (unsigned c = 0; c < w->topology->num_cables; c++) {
-        for (unsigned e = 0; e < 2; e++) {
-            const TopologyEnd *end = &w->topology->cables[c].ends[e];
-            const IbSma *sma = fabric_switch_sma(w->fabric, end->node);
-
-            if (!fabric_cable_link(w->fabric, c) ||
-                (sma && sma->ports[end->port].info.state != IB_PORT_ACTIVE)) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 static bool ready(World *w, void *opaque)
 {
-    if (!fabric_ready(w)) {
+    if (!world_ready(w)) {
         return false;
     }
     for (unsigned c = 0; c < w->num_conns; c++) {
@@ -81,7 +61,8 @@ static void wait_ready(World *w)
                 conn->sides[1].mig, conn->sides[1].state,
                 conn_rail_usable(conn, 0), conn_rail_usable(conn, 1));
     }
-    fprintf(stderr, "fabric ready: %u\n", fabric_ready(w));
+    fprintf(stderr, "all ports Active, subnet manager at rest: %u\n",
+            world_ready(w));
     world_fail(w, "not everything was ARMED again within %lld s",
                (long long)(ARM_LIMIT / IB_SEC));
 }
@@ -430,22 +411,27 @@ typedef struct Act {
     const char *name;
     size_t fault;                    /* FaultAct in WorldFaults */
     void (*run)(World *w);
+    bool needs_sm;
 } Act;
 
-#define ACT(member) { #member, offsetof(WorldFaults, member), act_##member }
+#define ACT(member, sm) \
+    { #member, offsetof(WorldFaults, member), act_##member, sm }
 
 static const Act acts[] = {
-    ACT(pull), ACT(alternate), ACT(bounce), ACT(both), ACT(trunk),
-    ACT(software), ACT(sm_kill), ACT(sm_cable), ACT(host), ACT(rnr),
-    ACT(reload),
+    ACT(pull, false), ACT(alternate, false), ACT(bounce, false),
+    ACT(both, false), ACT(trunk, false), ACT(software, false),
+    ACT(sm_kill, true), ACT(sm_cable, true), ACT(host, false),
+    ACT(rnr, false), ACT(reload, false),
 };
 
 #define NUM_ACTS (sizeof(acts) / sizeof(acts[0]))
 
-static const FaultAct *act_fault(const World *w, size_t i)
+static unsigned act_weight(const World *w, size_t i)
 {
-    return (const FaultAct *)((const char *)&w->options.faults +
-                              acts[i].fault);
+    const FaultAct *fault = (const FaultAct *)
+        ((const char *)&w->options.faults + acts[i].fault);
+
+    return fault->on && (w->fabric || !acts[i].needs_sm) ? fault->weight : 0;
 }
 
 static void run_act(World *w)
@@ -454,7 +440,7 @@ static void run_act(World *w)
     uint64_t draw;
 
     for (size_t i = 0; i < NUM_ACTS; i++) {
-        total += act_fault(w, i)->on ? act_fault(w, i)->weight : 0;
+        total += act_weight(w, i);
     }
     if (total == 0) {
         world_sleep(w, IB_MSEC);
@@ -462,7 +448,7 @@ static void run_act(World *w)
     }
     draw = world_below(w, total);
     for (size_t i = 0; i < NUM_ACTS; i++) {
-        unsigned weight = act_fault(w, i)->on ? act_fault(w, i)->weight : 0;
+        unsigned weight = act_weight(w, i);
 
         if (draw < weight) {
             if (w->options.verbose) {
@@ -519,9 +505,8 @@ void script_run(World *w)
             wait_ready(w);
             if (w->options.progress && w->failovers / PROGRESS > told) {
                 told = w->failovers / PROGRESS;
-                printf("%llu failovers ...\n",
-                       (unsigned long long)w->failovers);
-                fflush(stdout);
+                fprintf(stderr, "%llu failovers ...\n",
+                        (unsigned long long)w->failovers);
             }
         }
         end_era(w);

@@ -279,6 +279,7 @@ const char *world_topology_name(unsigned topology)
         [TOPOLOGY_TWO_RAILS] = "two-rails",
         [TOPOLOGY_RING] = "ring",
         [TOPOLOGY_FAT_TREE] = "fat-tree",
+        [TOPOLOGY_BACK_TO_BACK] = "back-to-back",
     };
 
     return topology < TOPOLOGIES ? names[topology] : "unknown";
@@ -325,6 +326,9 @@ static void build_topology(World *w)
     case TOPOLOGY_FAT_TREE:
         switches = 4;
         break;
+    case TOPOLOGY_BACK_TO_BACK:
+        switches = 0;
+        break;
     default:
         break;
     }
@@ -334,7 +338,9 @@ static void build_topology(World *w)
     for (unsigned h = 0; h < w->num_hosts; h++) {
         add(&b, "host h%u ports=2\n", h);
     }
-    add(&b, "host sm ports=1\n");
+    if (switches) {
+        add(&b, "host sm ports=1\n");
+    }
     switch (w->kind) {
     case TOPOLOGY_TWO_RAILS:
         add_trunk(&b, 0, 1);
@@ -349,10 +355,15 @@ static void build_topology(World *w)
             add_trunk(&b, s & 1, 2 + (s >> 1));
         }
         break;
+    case TOPOLOGY_BACK_TO_BACK:
+        for (unsigned p = 1; p <= RAILS; p++) {
+            add(&b, "cable direct-%u h0/%u h1/%u\n", p, p, p);
+        }
+        break;
     default:
         break;
     }
-    for (unsigned h = 0; h < w->num_hosts; h++) {
+    for (unsigned h = 0; switches && h < w->num_hosts; h++) {
         first = 0;
         second = switches > 1 ? 1 : 0;
         if (w->kind == TOPOLOGY_RING) {
@@ -363,8 +374,10 @@ static void build_topology(World *w)
         add(&b, "cable h%u-2 h%u/2 s%u/%u\n", h, h, second,
             ++b.used[second]);
     }
-    first = world_below(w, switches);
-    add(&b, "cable sm-1 sm/1 s%u/%u\n", first, ++b.used[first]);
+    if (switches) {
+        first = world_below(w, switches);
+        add(&b, "cable sm-1 sm/1 s%u/%u\n", first, ++b.used[first]);
+    }
     w->topology = topology_parse("(simulator)", b.text, b.len, &errors);
     if (!w->topology) {
         world_fail(w, "topology: %s", errors);
@@ -438,14 +451,151 @@ static const FabricOps fabric_ops = {
     .broken = on_broken,
 };
 
+/* ------------------------------------------------------------------ */
+/* Back to back                                                       */
+/* ------------------------------------------------------------------ */
+
+#define DIRECT_LID_STEP 8u           /* room for any LMC here */
+
+static bool direct_filter(void *opaque, unsigned end, uint8_t *packet,
+                          size_t *len)
+{
+    SimDirect *d = opaque;
+    World *w = d->world;
+
+    if (world_chance(w, d->fault.drop)) {
+        return false;
+    }
+    if (world_chance(w, d->fault.duplicate)) {
+        host_cable_inject(d->cable, !end, packet, *len);
+    }
+    if (world_chance(w, d->fault.corrupt)) {
+        uint64_t bit = IB_LRH_LEN * 8 +
+                       world_below(w, (*len - IB_LRH_LEN) * 8);
+
+        packet[bit / 8] ^= 1u << bit % 8;
+    }
+    return true;
+}
+
+static bool direct_port_in(World *w, unsigned rail, unsigned state)
+{
+    return w->hosts[0].ports[rail + 1].state == state &&
+           w->hosts[1].ports[rail + 1].state == state;
+}
+
+/* A cable lives as long as both hosts do. */
+static void direct_update(World *w)
+{
+    for (unsigned rail = 0; rail < RAILS && !w->fabric; rail++) {
+        SimDirect *d = &w->direct[rail];
+        bool alive = w->hosts[0].host && w->hosts[1].host;
+
+        if (!alive && d->cable) {
+            host_cable_free(d->cable);
+            d->cable = NULL;
+        } else if (alive && !d->cable) {
+            d->cable = host_cable_new(w->hosts[0].host, rail + 1,
+                                      w->hosts[1].host, rail + 1);
+            d->cable->filter = direct_filter;
+            d->cable->filter_opaque = d;
+            host_cable_set(d->cable, d->plugged);
+        }
+    }
+}
+
+static bool direct_run(World *w, unsigned rail)
+{
+    SimDirect *d = &w->direct[rail];
+    bool any;
+
+    if (!d->cable) {
+        return false;
+    }
+    any = host_cable_run(d->cable);
+    if (!d->cable->up) {
+        d->activate_ns = 0;
+    } else if (d->activate_ns == 0 && direct_port_in(w, rail, IB_PORT_INIT)) {
+        d->activate_ns = world_now(w) + world_between(w, 1, 20 * IB_MSEC);
+    } else if (d->activate_ns && world_now(w) >= d->activate_ns) {
+        d->activate_ns = 0;
+        for (unsigned h = 0; h < 2; h++) {
+            uint16_t lid = DIRECT_LID_STEP * (1 + 2 * rail + h);
+
+            if (!host_cable_activate(d->cable, h, lid, w->sm_options.lmc)) {
+                world_fail(w, "host h%u: port %u cannot be made Active", h,
+                           rail + 1);
+            }
+        }
+        any = true;
+    }
+    return any;
+}
+
+static int64_t direct_deadline(World *w)
+{
+    int64_t deadline = IB_CLOCK_NEVER;
+
+    for (unsigned rail = 0; rail < RAILS; rail++) {
+        int64_t ns = w->direct[rail].activate_ns;
+
+        if (ns && ns < deadline) {
+            deadline = ns;
+        }
+    }
+    return deadline;
+}
+
+/* ------------------------------------------------------------------ */
+/* Cables                                                             */
+/* ------------------------------------------------------------------ */
+
 void world_cable(World *w, int cable, bool plugged)
 {
+    if (!w->fabric) {
+        world_note(w, NOTE_CABLE, cable, plugged, 0, 0, 0);
+        w->direct[cable].plugged = plugged;
+        if (w->direct[cable].cable) {
+            host_cable_set(w->direct[cable].cable, plugged);
+        }
+        return;
+    }
     for (unsigned t = 0; t < w->num_trunks; t++) {
         if (w->trunks[t] == cable) {
             w->route_bad_ns = world_now(w);
         }
     }
     fabric_cable_set(w->fabric, cable, plugged);
+}
+
+static bool cable_link(World *w, int cable)
+{
+    return w->fabric ? fabric_cable_link(w->fabric, cable)
+                     : w->direct[cable].cable && w->direct[cable].cable->up;
+}
+
+const IbSma *world_switch_sma(World *w, unsigned n)
+{
+    return w->fabric ? fabric_switch_sma(w->fabric, n) : NULL;
+}
+
+bool world_ready(World *w)
+{
+    if (w->fabric && (!w->sm.sm || !sm_settled(w->sm.sm))) {
+        return false;
+    }
+    for (unsigned c = 0; c < w->topology->num_cables; c++) {
+        for (unsigned e = 0; e < 2; e++) {
+            const TopologyEnd *end = &w->topology->cables[c].ends[e];
+            const IbSma *sma = world_switch_sma(w, end->node);
+
+            if (!cable_link(w, c) ||
+                (sma && sma->ports[end->port].info.state != IB_PORT_ACTIVE)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 void world_packet_faults(World *w, bool on)
@@ -472,7 +622,9 @@ void world_packet_faults(World *w, bool on)
                                    : 0;
         }
         w->lossy = w->lossy || fault.drop > 0 || fault.corrupt > 0;
-        if (!fabric_cable_fault(w->fabric, c, &fault)) {
+        if (!w->fabric) {
+            w->direct[c].fault = fault;
+        } else if (!fabric_cable_fault(w->fabric, c, &fault)) {
             world_fail(w, "no memory for the delay line of cable %u", c);
         }
     }
@@ -515,7 +667,9 @@ void world_host_start(World *w, SimHost *sim)
         }
     }
     host_hello(sim->host, &hello, memory);
-    if (!fabric_node_attach(w->fabric, &hello, memory, sim, &error)) {
+    if (!w->fabric) {
+        direct_update(w);
+    } else if (!fabric_node_attach(w->fabric, &hello, memory, sim, &error)) {
         world_fail(w, "host %s was refused: %s", name, error);
     }
     host_start(sim->host);
@@ -528,15 +682,23 @@ void world_host_kill(World *w, SimHost *sim)
     }
     sim->death_sm_starts = w->sm_starts;
     conn_host_died(w, sim);
-    fabric_node_detach(w->fabric, sim->node);
-    host_free(sim->host);
-    sim->host = NULL;
+    if (w->fabric) {
+        fabric_node_detach(w->fabric, sim->node);
+        host_free(sim->host);
+        sim->host = NULL;
+    } else {
+        Host *h = sim->host;
+
+        sim->host = NULL;
+        direct_update(w);
+        host_free(h);
+    }
 }
 
 bool world_port_usable(World *w, SimHost *sim, unsigned port)
 {
     return sim->host && sim->ports[port].available &&
-           fabric_cable_link(w->fabric, sim->ports[port].cable);
+           cable_link(w, sim->ports[port].cable);
 }
 
 static bool run_host(World *w, SimHost *sim)
@@ -548,7 +710,7 @@ static bool run_host(World *w, SimHost *sim)
     if (!h) {
         return false;
     }
-    for (unsigned p = 1; p <= RAILS; p++) {
+    for (unsigned p = 1; w->fabric && p <= RAILS; p++) {
         if (sim->ports[p].told_enabled != h->wants_link[p]) {
             sim->ports[p].told_enabled = h->wants_link[p];
             fabric_node_enable(w->fabric, sim->node, p, h->wants_link[p]);
@@ -671,7 +833,7 @@ void world_settle(World *w)
 
     do {
         unsigned first = world_below(w, w->num_hosts);
-        uint64_t moved = fabric_moved(w->fabric);
+        uint64_t moved = w->fabric ? fabric_moved(w->fabric) : 0;
 
         more = ib_clock_run(&w->clock, TIMERS_PER_TURN) != 0;
         for (unsigned i = 0; i < w->num_hosts; i++) {
@@ -679,8 +841,13 @@ void world_settle(World *w)
         }
         more = run_sm(w) || more;
         more = conn_run(w) || more;
-        more = fabric_run(w->fabric, w->fabric_budget) || more;
-        more = more || fabric_moved(w->fabric) != moved;
+        if (w->fabric) {
+            more = fabric_run(w->fabric, w->fabric_budget) || more;
+            more = more || fabric_moved(w->fabric) != moved;
+        } else {
+            more = direct_run(w, 0) || more;
+            more = direct_run(w, 1) || more;
+        }
         if (++rounds > SETTLE_LIMIT) {
             world_fail(w, "the instant does not end: something goes round "
                        "without time passing");
@@ -693,8 +860,10 @@ static int64_t next_deadline(World *w)
 {
     int64_t clock = ib_clock_deadline(&w->clock);
     int64_t conn = conn_deadline(w);
+    int64_t direct = direct_deadline(w);
+    int64_t next = clock < conn ? clock : conn;
 
-    return clock < conn ? clock : conn;
+    return next < direct ? next : direct;
 }
 
 void world_step(World *w)
@@ -779,17 +948,24 @@ World *world_new(const WorldOptions *options)
     if (options->topology >= 0) {
         w->kind = options->topology;
     }
-    w->num_hosts = 2 + world_below(w, 2);
+    w->num_hosts = w->kind == TOPOLOGY_BACK_TO_BACK
+                   ? 2 : 2 + world_below(w, 2);
     conns = 1 + world_below(w, 4);
     w->host_budget = budgets[world_below(w, 3)];
     w->fabric_budget = budgets[world_below(w, 3)];
     w->pace_ns = 500 * IB_USEC;
     build_topology(w);
-    w->fabric = fabric_new(w->topology, &w->clock, options->seed, &fabric_ops,
-                           w);
-    w->sm.memory = zalloc(64, sizeof(IbLinkPortMemory));
-    w->sm.node = topology_find_node(w->topology, "sm");
-    w->sm.cable = topology_find_cable(w->topology, "sm-1");
+    if (w->kind != TOPOLOGY_BACK_TO_BACK) {
+        w->fabric = fabric_new(w->topology, &w->clock, options->seed,
+                               &fabric_ops, w);
+        w->sm.memory = zalloc(64, sizeof(IbLinkPortMemory));
+        w->sm.node = topology_find_node(w->topology, "sm");
+        w->sm.cable = topology_find_cable(w->topology, "sm-1");
+    }
+    for (unsigned rail = 0; rail < RAILS; rail++) {
+        w->direct[rail].world = w;
+        w->direct[rail].plugged = true;
+    }
     sm_options_init(&w->sm_options);
     w->sm_options.node_guid = SM_GUID;
     w->sm_options.port_guid = SM_GUID + 1;
@@ -809,18 +985,20 @@ World *world_new(const WorldOptions *options)
         for (unsigned p = 1; p <= RAILS; p++) {
             unsigned end;
 
-            sim->ports[p].cable = fabric_port_cable(w->fabric, sim->node, p,
-                                                    &end);
+            sim->ports[p].cable = w->fabric
+                ? fabric_port_cable(w->fabric, sim->node, p, &end)
+                : (int)p - 1;
         }
         world_host_start(w, sim);
     }
     if (world_chance(w, 0.5)) {
         world_sleep(w, world_between(w, 0, 100) * IB_MSEC);
     }
-    world_sm_start(w);
+    if (w->fabric) {
+        world_sm_start(w);
+    }
     if (!world_wait(w, 30 * IB_SEC, all_active, NULL)) {
-        world_fail(w, "not all ports were Active 30 s after the subnet "
-                   "manager started");
+        world_fail(w, "not all ports were Active 30 s after the start");
     }
     for (unsigned c = 0; c < conns; c++) {
         conn_new(w, c);
@@ -836,11 +1014,12 @@ void world_free(World *w)
     }
     for (unsigned h = 0; h < w->num_hosts; h++) {
         if (w->hosts[h].host) {
-            fabric_node_detach(w->fabric, w->hosts[h].node);
-            host_free(w->hosts[h].host);
+            world_host_kill(w, &w->hosts[h]);
         }
     }
-    fabric_free(w->fabric);
+    if (w->fabric) {
+        fabric_free(w->fabric);
+    }
     topology_free(w->topology);
     ib_clock_fini(&w->clock);
     free(w->sm.memory);

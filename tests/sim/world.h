@@ -84,6 +84,7 @@ typedef enum WorldTopology {
     TOPOLOGY_TWO_RAILS,
     TOPOLOGY_RING,
     TOPOLOGY_FAT_TREE,
+    TOPOLOGY_BACK_TO_BACK,           /* no switch, no subnet manager */
     TOPOLOGIES
 } WorldTopology;
 const char *world_topology_name(unsigned topology);
@@ -168,6 +169,18 @@ typedef struct SimSm {
     IbRing tx, rx;
     unsigned starts;
 } SimSm;
+
+/*
+ * A cable from host to host.  There is no place for a subnet manager: the
+ * cable gives out fixed LIDs, some time after the link came up.
+ */
+typedef struct SimDirect {
+    World *world;
+    HostCable *cable;                /* NULL: a host is dead */
+    bool plugged;
+    FabricFault fault;               /* drop, duplicate, corrupt */
+    int64_t activate_ns;             /* ports become Active then; 0: are */
+} SimDirect;
 
 /* ------------------------------------------------------------------ */
 /* Connections                                                        */
@@ -258,7 +271,8 @@ struct World {
     IbClock clock;
     WorldTopology kind;
     Topology *topology;
-    Fabric *fabric;
+    Fabric *fabric;                  /* NULL: back to back */
+    SimDirect direct[RAILS];         /* back to back */
     SimHost hosts[WORLD_MAX_HOSTS];
     unsigned num_hosts;
     SimSm sm;
@@ -317,6 +331,10 @@ void world_host_kill(World *w, SimHost *sim);
 void world_cable(World *w, int cable, bool plugged);
 void world_packet_faults(World *w, bool on);
 bool world_port_usable(World *w, SimHost *sim, unsigned port);
+/* Every cable is up, every port Active, the subnet manager at rest. */
+bool world_ready(World *w);
+/* NULL: node @n is no switch. */
+const IbSma *world_switch_sma(World *w, unsigned n);
 
 /* check.c */
 void check_event(SimHost *sim, const EhcaEvent *event);
