@@ -73,8 +73,11 @@ class Reader(unittest.TestCase):
         self.fault("expect carol boom", "nobody is called 'carol'")
         self.fault("expect alice boom what", "no condition")
         self.fault("expect alice boom within x", "bad time 'x'")
+        self.fault("expect-none alice boom for nan", "bad time 'nan'")
+        self.fault("start sm within 5", "cannot start 'sm within 5'")
         self.fault("on alice go 1:{gid:bob/7}", "no port '7'")
         self.fault("sleep -1", "bad time")
+        self.fault("sleep", "bad time")
         self.fault("start fabric", "cannot start")
         self.fault("end", "without 'repeat'")
 
@@ -87,6 +90,13 @@ class Reader(unittest.TestCase):
         self.assertIn("bad memory", self.errors(HEAD + "memory 1\n")[0])
         self.assertIn("did you mean 'capture'",
                       self.errors(HEAD + "option captur=on\n")[0])
+        for option in ("capture=yes", "port-activation=qp1", "sm-sweep=0.01",
+                       "sm-sweep=often"):
+            self.assertIn(":2: bad value", self.errors(
+                f'{HEAD}option {option}\nstep "s"\n')[0])
+        self.assertEqual(self.read(
+            f'{HEAD}option sm-sweep=0 capture=off\nstep "s"\n').options,
+            {"sm-sweep": "0", "capture": "off"})
 
     def test_all_faults_at_once(self) -> None:
         errors = self.errors(f'{HEAD}step "s"\npull x\nboot y\nsleep z\n')

@@ -18,6 +18,8 @@ from typing import Any
 
 REPEAT_MAX = 1000
 ACTIONS_MAX = 100_000
+SECONDS_MAX = 3600
+SWEEP_MAX = 86400
 DEFAULT_WITHIN = 30.0
 KERNELS = ("6.1", "6.12")
 PORT_STATES = ("down", "init", "armed", "active")
@@ -198,6 +200,9 @@ class Parser:
                     if not sep or key not in OPTIONS:
                         self.error(number, f"no option '{word}'",
                                    guess(key, sorted(OPTIONS)))
+                    elif not OPTIONS[key][0](value):
+                        self.error(number, f"bad value '{value}' of option "
+                                   f"{key}", f"write {OPTIONS[key][1]}")
                     else:
                         self.options[key] = value
             elif words[0] == "topology":
@@ -321,17 +326,23 @@ class Parser:
                            guess(word, guests))
         return words
 
+    def _seconds(self, number: int, word: str, example: str) -> float:
+        """A time; 0 and an error noted if it is none."""
+        try:
+            seconds = float(word)
+        except ValueError:
+            seconds = -1
+        if not 0 <= seconds <= SECONDS_MAX:
+            self.error(number, f"bad time '{word}'",
+                       f"write seconds, up to {SECONDS_MAX}: {example}")
+            return 0
+        return seconds
+
     def _within(self, number: int, words: list[str], action: Action
                 ) -> list[str]:
         """Take 'within SECONDS' off the end."""
         if len(words) >= 2 and words[-2] == "within":
-            try:
-                action.within = float(words[-1])
-                if not 0 < action.within <= 3600:
-                    raise ValueError
-            except ValueError:
-                self.error(number, f"bad time '{words[-1]}'",
-                           "write seconds, up to 3600: within 30")
+            action.within = self._seconds(number, words[-1], "within 30")
             return words[:-2]
         return words
 
@@ -357,7 +368,9 @@ class Parser:
                                            "end", "never"])))
             return None
         action = Action(number, verb, words[1:])
-        rest = self._within(number, words[1:], action)
+        rest = words[1:]
+        if verb in ("wait", "expect"):
+            rest = self._within(number, rest, action)
         handler(self, action, rest)
         return action
 
@@ -474,23 +487,13 @@ class Parser:
         """expect-none SOURCE EVENT [CONDITION...] for SECONDS."""
         action.within = 0.0
         if len(rest) >= 4 and rest[-2] == "for":
-            try:
-                action.within = float(rest[-1])
-            except ValueError:
-                self.error(action.line, f"bad time '{rest[-1]}'",
-                           "write seconds: for 3")
+            action.within = self._seconds(action.line, rest[-1], "for 3")
             rest = rest[:-2]
         self.v_expect(action, rest)
 
     def v_seconds(self, action: Action, rest: list[str]) -> None:
         """sleep SECONDS."""
-        try:
-            action.within = float(rest[0])
-            if len(rest) != 1 or not 0 <= action.within <= 3600:
-                raise ValueError
-        except (ValueError, IndexError):
-            self.error(action.line, f"bad time '{' '.join(rest)}'",
-                       "write seconds, up to 3600: sleep 2")
+        action.within = self._seconds(action.line, " ".join(rest), "sleep 2")
 
     def v_text(self, action: Action, rest: list[str]) -> None:
         """note TEXT."""
@@ -508,8 +511,25 @@ VERBS: dict[str, Callable[[Parser, Action, list[str]], None]] = {
     "sleep": Parser.v_seconds, "note": Parser.v_text,
 }
 
-# option KEY=VALUE lines: what they mean is the lab's business (lab.py).
-OPTIONS = {"port-activation", "capture", "sm-sweep"}
+
+def _is_sweep(text: str) -> bool:
+    """What ehca-sm takes for --sweep."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return False
+    return seconds == 0 or 0.1 <= seconds <= SWEEP_MAX
+
+
+# option KEY=VALUE lines: what is allowed, and that in words.  What they mean
+# is the lab's business (lab.py).
+OPTIONS: dict[str, tuple[Callable[[str], bool], str]] = {
+    "port-activation": (("aqp1", "qp0", "always").__contains__,
+                        "aqp1, qp0 or always"),
+    "capture": (("on", "off").__contains__, "on or off"),
+    "sm-sweep": (_is_sweep, f"seconds from 0.1 to {SWEEP_MAX}, or 0 for "
+                 "never"),
+}
 
 
 def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
