@@ -2,10 +2,10 @@
 """scripts/check: everything built, every test run, one line at the end.
 
 Theory of operation
-  First scripts/setup all.  Then the suites: `meson test` for unit and
-  simulation tests, whose cases are counted from meson's JUnit report, and
-  the programs of SUITES, each of which ends its output with a line
-  "N passed, N failed, N skipped".  A suite that fails in any other way (no
+  First scripts/setup all.  Then the suites: `meson test` for what needs no
+  QEMU (unit, sim, fuzz, interop), whose cases are counted from meson's JUnit
+  report, and the programs of SUITES, each of which ends its output with a
+  line "N passed, N failed, N skipped".  A suite that fails in any other way (no
   such line, a bad exit status, too much time) counts as one failure, so the
   sum cannot hide it.  The last line is the sum; the exit status is 0 if
   nothing failed and something passed.
@@ -48,7 +48,6 @@ class Suite:
 SUITES = (
     Suite("runner", "tests/runner/run.py", 600),
     Suite("device", "tests/device/run.py", 900),
-    Suite("interop", "tests/interop/run.py", 1200),
     Suite("lab", "tests/lab/run.py", 2400),
 )
 MESON_LIMIT = 1800
@@ -90,7 +89,7 @@ def run(argv: list[str], limit: int) -> tuple[int | None, str]:
                           start_new_session=True) as proc:
         def stop() -> None:
             expired.set()
-            # Its guests and daemons too: they share its session's group.
+            # All that it runs; the labs among that stop what they started.
             os.killpg(proc.pid, signal.SIGTERM)
             time.sleep(5)
             try:
@@ -183,7 +182,7 @@ def report_counts(logs: Path) -> Counts:
 
 
 def meson_suite() -> Counts:
-    """Unit and simulation tests."""
+    """The tests that meson.build files register."""
     logs = paths.HOST / "meson-logs"
     for name in ("testlog.json", "testlog.junit.xml"):
         (logs / name).unlink(missing_ok=True)
@@ -238,9 +237,6 @@ def main(argv: list[str]) -> int:
             total += meson_suite()
         for suite in SUITES:
             if suite.name not in wanted:
-                continue
-            if not (paths.ROOT / suite.program).exists():
-                say(f"suite {suite.name}: {suite.program} is not there")
                 continue
             say(f"suite {suite.name}")
             total += program_suite(suite)

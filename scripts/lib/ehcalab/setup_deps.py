@@ -27,7 +27,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "Debian packages": ("apt", "dpkg-dev", "xz-utils", "tar",
                         "debian-archive-keyring", "ca-certificates"),
     "guests": ("openssh-client",),
-    "tests": ("tshark",),
+    "tests": ("tshark", "libibmad-dev"),
 }
 
 
