@@ -13,7 +13,9 @@ import sys
 import termios
 import time
 import tty
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from . import explain, guest, paths, report, scenario
 from .eventlog import Event, EventLog
@@ -43,7 +45,8 @@ def find(word: str, folder: str, suffix: str) -> Path:
                         f"{', '.join(known)}")
 
 
-def screen(log_started: list[float], verbose: bool):
+def screen(log_started: list[float], verbose: bool
+           ) -> Callable[[Event], None]:
     """A printer of events for the terminal."""
     def show(event: Event) -> None:
         text = line_of(event, log_started[0], everything=verbose)
@@ -70,8 +73,11 @@ def run_one(path: Path, args: argparse.Namespace) -> int:
         return 0
     guest.check_built(one.kernel)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    run_dir = Path(args.out) if args.out else \
-        RUNS / f"{path.stem}-{stamp}-{os.getpid()}"
+    run_dir = RUNS / f"{path.stem}-{stamp}-{os.getpid()}"
+    if args.out:
+        run_dir = Path(args.out)
+        if len(args.file) > 1:
+            run_dir /= path.stem
     started = [0.0]
     log = EventLog(screen(started, args.verbose))
     started[0] = log.started
@@ -121,6 +127,7 @@ def up(args: argparse.Namespace) -> int:
     log = EventLog(screen(started, args.verbose))
     started[0] = log.started
     lab = Lab(topology, run_dir, log, kernel=args.kernel, memory=args.memory,
+              options={"capture": "on" if args.capture else "off"},
               detached=True)
     try:
         lab.start_fabric()
@@ -183,7 +190,7 @@ def cable(args: argparse.Namespace) -> int:
     return 0
 
 
-def guest_of(args: argparse.Namespace) -> dict:
+def guest_of(args: argparse.Namespace) -> dict[str, Any]:
     """A guest's entry of lab.json."""
     guests = read_state(Path(args.lab))["guests"]
     if args.node not in guests:
@@ -230,7 +237,7 @@ def console(args: argparse.Namespace) -> int:
 
 def events(args: argparse.Namespace) -> int:
     """ehcalab events: follow what happens in a lab."""
-    def show(message: dict) -> None:
+    def show(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
     state = read_state(Path(args.lab))
     control = JsonSocket(Path(state["sockets"]) / "control.sock",
@@ -268,15 +275,18 @@ def parser() -> argparse.ArgumentParser:
         "hardware: guests, cables, failovers.")
     sub = top.add_subparsers(dest="verb", required=True)
 
-    def add(name: str, function, text: str) -> argparse.ArgumentParser:
+    def add(name: str, function: Callable[[argparse.Namespace], int],
+            text: str) -> argparse.ArgumentParser:
         one = sub.add_parser(name, help=text, description=text)
         one.set_defaults(function=function)
         return one
 
     one = add("run", run, "play scenario files and give a verdict")
     one.add_argument("file", nargs="+", help="file, or name of one of ours")
-    one.add_argument("--kernel", choices=scenario.KERNELS)
-    one.add_argument("--out", help="directory for logs and reports")
+    one.add_argument("--kernel", choices=scenario.KERNELS,
+                     help="instead of the one the file names")
+    one.add_argument("--out", metavar="DIR", help="directory for logs and "
+                     "reports; of several files, DIR/NAME each")
     one.add_argument("--check", action="store_true",
                      help="only read and check the files")
     one.add_argument("-v", "--verbose", action="store_true",
@@ -284,16 +294,24 @@ def parser() -> argparse.ArgumentParser:
 
     one = add("up", up, "start a lab that stays up")
     one.add_argument("topology", help="file, or name of one of ours")
-    one.add_argument("--guests", nargs="*", help="default: all hosts")
-    one.add_argument("--kernel", default="6.12", choices=scenario.KERNELS)
-    one.add_argument("--memory", type=int, default=512, help="MiB a guest")
-    one.add_argument("--no-sm", action="store_true")
+    one.add_argument("--guests", nargs="*", metavar="NODE",
+                     help="default: all hosts")
+    one.add_argument("--kernel", default="6.12", choices=scenario.KERNELS,
+                     help="default: 6.12")
+    one.add_argument("--memory", type=int, default=512, metavar="MIB",
+                     help="of each guest, default: 512")
+    one.add_argument("--no-sm", action="store_true",
+                     help="do not start the subnet manager")
     one.add_argument("--no-load", action="store_true",
                      help="do not load the driver")
-    one.add_argument("-v", "--verbose", action="store_true")
+    one.add_argument("--capture", action="store_true",
+                     help="capture all cables from the start")
+    one.add_argument("-v", "--verbose", action="store_true",
+                     help="show every event")
 
     one = add("status", status, "show the lab: guests, cables, links")
-    one.add_argument("--json", action="store_true")
+    one.add_argument("--json", action="store_true",
+                     help="all that lab and fabric know")
     one = add("cable", cable, "pull a cable or put it back")
     one.add_argument("what", choices=("pull", "restore"))
     one.add_argument("name", nargs="+")
