@@ -670,15 +670,24 @@ static void cm_reply_apr(struct cm_rx *rx, u32 local_id, u32 remote_id,
 	cm_reply(rx, &mad);
 }
 
-/* IBTA 12.7.21 and 12.9.10: hop limits above 1 carry no LIDs. */
+/*
+ * IBTA 12.7.21 and 12.9.10: hop limits above 1 carry no LIDs.  The way to the
+ * router is that by which the message came; our end is the port with the path's
+ * GID, which need not be the one the message came in by.
+ */
 static void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec)
 {
+	const struct ib_gid_attr *gid;
 	struct ib_port_attr attr;
 
 	rec->ib.dlid = cpu_to_be16(rdma_ah_get_dlid(&rx->via.ah));
 	rec->sl = rdma_ah_get_sl(&rx->via.ah);
-	if (!ib_query_port(rx->dev->ib, rx->via.port, &attr))
+	gid = rdma_find_gid(rx->dev->ib, &rec->sgid, IB_GID_TYPE_IB, NULL);
+	if (IS_ERR(gid))
+		return;			/* refused for its GID */
+	if (!ib_query_port(rx->dev->ib, gid->port_num, &attr))
 		rec->ib.slid = cpu_to_be16(attr.lid);
+	rdma_put_gid_attr(gid);
 }
 
 /* The path's source LID must be one of its port's; that of other ports too */

@@ -350,7 +350,9 @@ int apm_cm_notify(struct apm_cm_id *id, enum ib_event_type event);
 /*
  * attr->qp_state says which transition: INIT, RTR (with the alternate path if
  * there is one) or RTS (with REARM if there is one).  After the first LAP, RTS
- * gives what apm_cm_init_rearm_attr() gives.
+ * gives what apm_cm_init_rearm_attr() gives.  The called side's starting PSN is
+ * known from apm_cm_send_rep() on; who goes to RTS before it puts in the one
+ * that the REP is going to say.
  */
 int apm_cm_init_qp_attr(struct apm_cm_id *id, struct ib_qp_attr *attr,
 			int *attr_mask);

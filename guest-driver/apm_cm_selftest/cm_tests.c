@@ -1,0 +1,733 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * apm_cm_selftest: making and ending connections (IBTA volume 1, 12.9 and
+ * 12.6), without queue pairs.
+ */
+#include <linux/delay.h>
+#include <linux/ktime.h>
+#include <linux/prandom.h>
+
+#include "cst.h"
+
+/* ------------------------------------------------------------------ */
+/* REQ, REP, RTU, REJ */
+
+static void test_establish(struct test *t)
+{
+	const struct seen_event *s;
+
+	t->opt.alternate = true;
+	start_req(t);
+	s = expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	check(t, !strcmp(s->private, "calling"), "REQ's private data");
+	check(t, s->ev.u.req.port == t->port[1], "REQ says port %u",
+	      s->ev.u.req.port);
+	check(t, s->ev.u.req.has_alternate, "REQ without alternate");
+	check(t, s->ev.u.req.remote_qpn == t->a.qpn, "REQ says QPN %#x",
+	      s->ev.u.req.remote_qpn);
+	send_rep(t, &t->p);
+	s = expect(t, &t->a, APM_CM_REP_RECEIVED);
+	check(t, !strcmp(s->private, "called"), "REP's private data");
+	check(t, s->ev.u.rep.remote_qpn == t->p.qpn, "REP says QPN %#x",
+	      s->ev.u.rep.remote_qpn);
+	check(t, !s->ev.u.rep.failover_accepted, "failover %d",
+	      s->ev.u.rep.failover_accepted);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	expect(t, &t->p, APM_CM_RTU_RECEIVED);
+	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
+	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
+	path_is(t, &t->a, 0, 1);
+	path_is(t, &t->p, 1, 0);
+	alternate_is(t, &t->a, 1, 0);
+	alternate_is(t, &t->p, 0, 1);
+}
+
+static void failover_refused(struct test *t, enum apm_cm_failover how)
+{
+	const struct seen_event *s;
+	struct apm_cm_info info;
+
+	t->opt.alternate = true;
+	t->opt.failover = how;
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	send_rep(t, &t->p);
+	s = expect(t, &t->a, APM_CM_REP_RECEIVED);
+	check(t, s->ev.u.rep.failover_accepted == how, "failover %d, not %d",
+	      s->ev.u.rep.failover_accepted, how);
+	if (t->failed)
+		return;
+	apm_cm_query(t->a.id, &info);
+	check(t, !info.alternate_valid, "a has an alternate");
+	apm_cm_query(t->p.id, &info);
+	check(t, !info.alternate_valid, "p has an alternate");
+	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	expect(t, &t->p, APM_CM_RTU_RECEIVED);
+	errno_is(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), -EINVAL,
+		 "PATH_MIG without alternate");
+	path_is(t, &t->a, 0, 1);
+}
+
+static void test_failover_unsupported(struct test *t)
+{
+	failover_refused(t, APM_CM_FAILOVER_NOT_SUPPORTED);
+}
+
+static void test_failover_rejected(struct test *t)
+{
+	failover_refused(t, APM_CM_FAILOVER_REJECTED);
+}
+
+static void test_consumer_reject(struct test *t)
+{
+	const struct seen_event *s;
+
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_rej(t->p.id, APM_CM_REJ_CONSUMER_DEFINED, NULL, 0,
+			      "no", 3), "send REJ");
+	s = expect(t, &t->a, APM_CM_REJ_RECEIVED);
+	check(t, s->ev.u.rej.reason == APM_CM_REJ_CONSUMER_DEFINED,
+	      "reason %u", s->ev.u.rej.reason);
+	check(t, !strcmp(s->private, "no"), "REJ's private data");
+	in_state(t, &t->a, APM_CM_IDLE, APM_CM_LAP_UNINIT);
+	/* The id can be used again. */
+	end_id(&t->p);
+	t->called = &t->p;
+	t->a.qpn = t->next_qpn++;
+	t->p.qpn = t->next_qpn++;
+	establish(t);
+}
+
+/* A REQ that p's CM must refuse by itself, with the reason. */
+static const struct seen_event *refused(struct test *t, u16 reason)
+{
+	const struct seen_event *s = expect(t, &t->a, APM_CM_REJ_RECEIVED);
+
+	check(t, s->ev.u.rej.reason == reason, "reason %u, not %u",
+	      s->ev.u.rej.reason, reason);
+	quiet(t, &t->p);
+	return s;
+}
+
+static void edit_service(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_SERVICE_ID, (struct cm_req_msg *)mad, 0xdead);
+}
+
+static void test_no_service(struct test *t)
+{
+	edit(t, SENT, REQ, edit_service);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_SERVICE_ID);
+}
+
+static void edit_gid(struct test *t, void *mad)
+{
+	IBA_GET_MEM_PTR(CM_REQ_PRIMARY_REMOTE_PORT_GID,
+			(struct cm_req_msg *)mad)->raw[15] ^= 0x55;
+}
+
+static void test_foreign_gid(struct test *t)
+{
+	const struct seen_event *s;
+
+	edit(t, SENT, REQ, edit_gid);
+	start_req(t);
+	s = refused(t, APM_CM_REJ_INVALID_GID);
+	check(t, s->ev.u.rej.ari_length == 16 &&
+	      !memcmp(s->info, &t->gid[1], 16), "no GID in the REJ");
+}
+
+static void edit_alternate_gid(struct test *t, void *mad)
+{
+	IBA_GET_MEM_PTR(CM_REQ_ALTERNATE_REMOTE_PORT_GID,
+			(struct cm_req_msg *)mad)->raw[15] ^= 0x55;
+}
+
+static void test_foreign_alternate_gid(struct test *t)
+{
+	t->opt.alternate = true;
+	edit(t, SENT, REQ, edit_alternate_gid);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_ALT_GID);
+}
+
+static void edit_lid(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_PRIMARY_REMOTE_PORT_LID, (struct cm_req_msg *)mad,
+		0xbffe);
+}
+
+static void test_foreign_lid(struct test *t)
+{
+	const struct seen_event *s;
+
+	edit(t, SENT, REQ, edit_lid);
+	start_req(t);
+	s = refused(t, APM_CM_REJ_INVALID_LID);
+	check(t, s->ev.u.rej.ari_length == 2 &&
+	      s->info[0] << 8 == (t->lid[1] & 0xff00) &&
+	      s->info[1] == (t->lid[1] & 0xff), "no LID in the REJ");
+}
+
+static void edit_mtu(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_PATH_PACKET_PAYLOAD_MTU, (struct cm_req_msg *)mad, 9);
+}
+
+static void test_bad_mtu(struct test *t)
+{
+	edit(t, SENT, REQ, edit_mtu);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_MTU);
+}
+
+static void edit_transport(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_TRANSPORT_SERVICE_TYPE, (struct cm_req_msg *)mad, 2);
+}
+
+static void test_bad_transport(struct test *t)
+{
+	edit(t, SENT, REQ, edit_transport);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_TRANSPORT_TYPE);
+}
+
+/* One MTU and one P_Key for both paths */
+static void test_unlike_alternate(struct test *t)
+{
+	struct sa_path_rec pri, alt;
+	struct apm_cm_req_param p = {
+		.primary_path = &pri,
+		.alternate_path = &alt,
+		.service_id = t->listener->service_id,
+		.qp_num = t->a.qpn,
+		.qp_type = IB_QPT_RC,
+	};
+
+	ok(t, make_id(t, &t->a), "create id");
+	if (t->failed)
+		return;
+	path(t, 0, 1, &pri);
+	path(t, 1, 0, &alt);
+	alt.mtu = IB_MTU_256;
+	errno_is(t, apm_cm_send_req(t->a.id, &p), -EINVAL, "other MTU");
+	path(t, 1, 0, &alt);
+	alt.pkey = cpu_to_be16(0x8001);
+	errno_is(t, apm_cm_send_req(t->a.id, &p), -EINVAL, "other P_Key");
+	check(t, !seen(t, SENT, REQ), "REQ was sent");
+	in_state(t, &t->a, APM_CM_IDLE, APM_CM_LAP_UNINIT);
+}
+
+/* ------------------------------------------------------------------ */
+/* Losses and repetitions */
+
+static void test_req_lost(struct test *t)
+{
+	lose(t, RECEIVED, REQ, 1);
+	establish(t);
+	check(t, seen(t, SENT, REQ) >= 2, "REQ was not repeated");
+}
+
+static void test_rep_lost(struct test *t)
+{
+	lose(t, RECEIVED, REP, 1);
+	establish(t);
+	check(t, seen(t, SENT, REP) >= 2, "REP was not repeated");
+}
+
+/* The REP comes again and is answered with the RTU again. */
+static void test_rtu_lost(struct test *t)
+{
+	lose(t, RECEIVED, RTU, 1);
+	establish(t);
+	check(t, seen(t, SENT, RTU) >= 2, "RTU was not repeated");
+}
+
+static void test_mra(struct test *t)
+{
+	const struct seen_event *s;
+	unsigned int sent;
+
+	t->opt.resp = 13;
+	t->opt.retries = 15;
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	if (t->failed)
+		return;
+	/* 4 s; without it the REQ would come again after 32 ms. */
+	ok(t, apm_cm_send_mra(t->p.id, 20, "busy", 5), "send MRA");
+	s = expect(t, &t->a, APM_CM_MRA_RECEIVED);
+	check(t, s->ev.u.mra.service_timeout == 20, "service timeout %u",
+	      s->ev.u.mra.service_timeout);
+	in_state(t, &t->a, APM_CM_MRA_REQ_RCVD, APM_CM_LAP_UNINIT);
+	sent = seen(t, SENT, REQ);
+	msleep(300);
+	check(t, seen(t, SENT, REQ) == sent, "REQ repeated in spite of MRA");
+	send_rep(t, &t->p);
+	expect(t, &t->a, APM_CM_REP_RECEIVED);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	expect(t, &t->p, APM_CM_RTU_RECEIVED);
+}
+
+/* An MRA that is held goes out when the REQ comes again, each time. */
+static void test_mra_held(struct test *t)
+{
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_mra(t->p.id, APM_CM_MRA_DELAY | 20, NULL, 0),
+	   "hold MRA");
+	check(t, !seen(t, SENT, MRA), "MRA was not held");
+	/* Lost, so that the REQ comes once more */
+	lose(t, RECEIVED, MRA, 1);
+	wait_seen(t, SENT, MRA, 2);
+	expect(t, &t->a, APM_CM_MRA_RECEIVED);
+	in_state(t, &t->p, APM_CM_MRA_REQ_SENT, APM_CM_LAP_UNINIT);
+	send_rep(t, &t->p);
+	expect(t, &t->a, APM_CM_REP_RECEIVED);
+	if (t->failed)
+		return;
+	/* The other side's turn to be slow */
+	ok(t, apm_cm_send_mra(t->a.id, 20, NULL, 0), "send MRA");
+	expect(t, &t->p, APM_CM_MRA_RECEIVED);
+	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	expect(t, &t->p, APM_CM_RTU_RECEIVED);
+}
+
+static void rej_is(struct test *t, u16 reason)
+{
+	struct cm_rej_msg rej;
+
+	last_mad(t, SENT, REJ, &rej);
+	check(t, IBA_GET(CM_REJ_REASON, &rej) == reason, "REJ %u, not %u",
+	      IBA_GET(CM_REJ_REASON, &rej), reason);
+}
+
+/* Nobody hears the REQ: error, and REJ 4 for who may have heard. */
+static void test_req_unanswered(struct test *t)
+{
+	t->opt.resp = RESP_SHORT;
+	lose(t, RECEIVED, REQ, UINT_MAX);
+	start_req(t);
+	expect(t, &t->a, APM_CM_REQ_ERROR);
+	in_state(t, &t->a, APM_CM_IDLE, APM_CM_LAP_UNINIT);
+	check(t, seen(t, SENT, REQ) == RETRIES + 1, "%u REQs",
+	      seen(t, SENT, REQ));
+	wait_seen(t, SENT, REJ, 1);
+	rej_is(t, APM_CM_REJ_TIMEOUT);
+}
+
+/* p is slow; a's REJ 4, which knows no id of p's, finds it by the GUID. */
+static void test_req_timeout_reject(struct test *t)
+{
+	const struct seen_event *s;
+
+	t->opt.resp = RESP_SHORT;
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	expect(t, &t->a, APM_CM_REQ_ERROR);
+	s = expect(t, &t->p, APM_CM_REJ_RECEIVED);
+	check(t, s->ev.u.rej.reason == APM_CM_REJ_TIMEOUT, "reason %u",
+	      s->ev.u.rej.reason);
+	in_state(t, &t->p, APM_CM_IDLE, APM_CM_LAP_UNINIT);
+}
+
+static void test_rep_unanswered(struct test *t)
+{
+	lose(t, RECEIVED, REP, UINT_MAX);
+	lose(t, RECEIVED, REJ, UINT_MAX);
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	/* a hears MRA only, and waits. */
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_mra(t->p.id, 22, NULL, 0), "send MRA");
+	expect(t, &t->a, APM_CM_MRA_RECEIVED);
+	send_rep(t, &t->p);
+	expect(t, &t->p, APM_CM_REP_ERROR);
+	check(t, seen(t, SENT, REP) == RETRIES + 1, "%u REPs",
+	      seen(t, SENT, REP));
+	expect(t, &t->p, APM_CM_TIMEWAIT_EXIT);
+}
+
+/* Establishing without RTU: first data, or the peer's DREQ */
+static void no_rtu(struct test *t)
+{
+	lose(t, RECEIVED, RTU, UINT_MAX);
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	send_rep(t, &t->p);
+	expect(t, &t->a, APM_CM_REP_RECEIVED);
+	if (!t->failed)
+		ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	in_state(t, &t->p, APM_CM_REP_SENT, APM_CM_LAP_UNINIT);
+}
+
+static void test_comm_est(struct test *t)
+{
+	no_rtu(t);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_notify(t->p.id, IB_EVENT_COMM_EST), "COMM_EST");
+	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
+	ok(t, apm_cm_notify(t->p.id, IB_EVENT_COMM_EST), "COMM_EST again");
+}
+
+static void test_rtu_lost_dreq(struct test *t)
+{
+	no_rtu(t);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	expect(t, &t->p, APM_CM_USER_ESTABLISHED);
+	finish_dreq(t, &t->a, &t->p);
+}
+
+/* ------------------------------------------------------------------ */
+/* Routed paths: no LIDs in the message (12.7.21) */
+
+static void test_routed(struct test *t)
+{
+	const struct seen_event *s;
+	struct sa_path_rec rec;
+	struct cm_req_msg req;
+	struct cm_lap_msg lap;
+
+	t->opt.hop_limit = 64;
+	t->opt.sl = 0;
+	start_req(t);
+	s = expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	check(t, be16_to_cpu(s->ev.u.req.primary_path.ib.dlid) == t->lid[0] &&
+	      be16_to_cpu(s->ev.u.req.primary_path.ib.slid) == t->lid[1],
+	      "path is LID %u to %u",
+	      be16_to_cpu(s->ev.u.req.primary_path.ib.slid),
+	      be16_to_cpu(s->ev.u.req.primary_path.ib.dlid));
+	last_mad(t, RECEIVED, REQ, &req);
+	check(t, IBA_GET(CM_REQ_PRIMARY_LOCAL_PORT_LID, &req) == 0xffff &&
+	      IBA_GET(CM_REQ_PRIMARY_REMOTE_PORT_LID, &req) == 0xffff &&
+	      !IBA_GET(CM_REQ_PRIMARY_SUBNET_LOCAL, &req) &&
+	      IBA_GET(CM_REQ_PRIMARY_HOP_LIMIT, &req) == 64,
+	      "REQ is not that of a routed path");
+	send_rep(t, &t->p);
+	expect(t, &t->a, APM_CM_REP_RECEIVED);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	expect(t, &t->p, APM_CM_RTU_RECEIVED);
+
+	/* p's end of the alternate is a's port. */
+	path(t, 1, 0, &rec);
+	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	s = expect(t, &t->p, APM_CM_LAP_RECEIVED);
+	check(t, s->ev.u.lap.port == t->port[0] &&
+	      be16_to_cpu(s->ev.u.lap.alternate_path.ib.slid) == t->lid[0],
+	      "alternate is port %u, LID %u", s->ev.u.lap.port,
+	      be16_to_cpu(s->ev.u.lap.alternate_path.ib.slid));
+	last_mad(t, RECEIVED, LAP, &lap);
+	check(t, IBA_GET(CM_LAP_ALTERNATE_LOCAL_PORT_LID, &lap) == 0xffff &&
+	      !IBA_GET(CM_LAP_ALTERNATE_SUBNET_LOCAL, &lap),
+	      "LAP is not that of a routed path");
+	ok(t, answer_lap(&t->p, APM_CM_APR_SUCCESS), "send APR");
+	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
+	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+}
+
+/* ------------------------------------------------------------------ */
+/* Disconnecting */
+
+static void test_dreq_active(struct test *t)
+{
+	establish(t);
+	disconnect(t, &t->a, &t->p);
+}
+
+static void test_dreq_passive(struct test *t)
+{
+	establish(t);
+	disconnect(t, &t->p, &t->a);
+}
+
+/* Both at once: each is answered, both end. */
+static void test_dreq_crossing(struct test *t)
+{
+	establish(t);
+	if (t->failed)
+		return;
+	lose(t, RECEIVED, DREQ, 1);
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "a's DREQ");
+	wait_seen(t, RECEIVED, DREQ, 1);
+	ok(t, apm_cm_send_dreq(t->p.id, NULL, 0), "p's DREQ");
+	finish_dreq(t, &t->p, &t->a);
+}
+
+/* In TIMEWAIT a DREQ is answered again, with its own transaction id. */
+static void test_drep_lost(struct test *t)
+{
+	struct cm_drep_msg drep;
+	struct cm_dreq_msg dreq;
+
+	t->opt.ack_timeout = 18;
+	establish(t);
+	if (t->failed)
+		return;
+	lose(t, RECEIVED, DREP, 1);
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_drep(t->p.id, NULL, 0), "send DREP");
+	in_state(t, &t->p, APM_CM_TIMEWAIT, APM_CM_LAP_UNINIT);
+	expect(t, &t->a, APM_CM_DREP_RECEIVED);
+	check(t, seen(t, SENT, DREP) >= 2, "DREP was not repeated");
+	last_mad(t, RECEIVED, DREP, &drep);
+	last_mad(t, RECEIVED, DREQ, &dreq);
+	check(t, drep.hdr.tid == dreq.hdr.tid, "DREP's transaction id");
+	expect(t, &t->a, APM_CM_TIMEWAIT_EXIT);
+	expect(t, &t->p, APM_CM_TIMEWAIT_EXIT);
+}
+
+static void test_dreq_unanswered(struct test *t)
+{
+	establish(t);
+	if (t->failed)
+		return;
+	lose(t, RECEIVED, DREQ, UINT_MAX);
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	expect(t, &t->a, APM_CM_DREQ_ERROR);
+	check(t, seen(t, SENT, DREQ) == RETRIES + 1, "%u DREQs",
+	      seen(t, SENT, DREQ));
+	expect(t, &t->a, APM_CM_TIMEWAIT_EXIT);
+	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
+}
+
+static void test_dreq_unknown(struct test *t)
+{
+	struct cm_dreq_msg dreq;
+	struct cm_drep_msg drep;
+
+	raw_mad(t, &dreq, DREQ, 0x1234567890ULL);
+	raw_ids(&dreq, 0x77777777, 0x66666666);
+	send_raw(t, 1, &dreq);
+	wait_seen(t, SENT, DREP, 1);
+	last_mad(t, SENT, DREP, &drep);
+	check(t, drep.hdr.tid == dreq.hdr.tid &&
+	      IBA_GET(CM_DREP_LOCAL_COMM_ID, &drep) == 0x66666666 &&
+	      IBA_GET(CM_DREP_REMOTE_COMM_ID, &drep) == 0x77777777,
+	      "DREP for others");
+}
+
+static void edit_dreq_qpn(struct test *t, void *mad)
+{
+	IBA_SET(CM_DREQ_REMOTE_QPN_EECN, (struct cm_dreq_msg *)mad, 0x123456);
+}
+
+static void test_dreq_qpn(struct test *t)
+{
+	establish(t);
+	if (t->failed)
+		return;
+	edit(t, SENT, DREQ, edit_dreq_qpn);
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	wait_seen(t, RECEIVED, DREQ, 1);
+	/* Ignored; the next try is right. */
+	finish_dreq(t, &t->a, &t->p);
+	check(t, seen(t, RECEIVED, DREQ) >= 2, "DREQ for another QP taken");
+}
+
+/* TIMEWAIT lasts at least the path's ACK timeout. */
+static void test_timewait(struct test *t)
+{
+	u64 start;
+
+	t->opt.ack_timeout = 16;
+	establish(t);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
+	start = ktime_get_ns();
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_drep(t->p.id, NULL, 0), "send DREP");
+	in_state(t, &t->p, APM_CM_TIMEWAIT, APM_CM_LAP_UNINIT);
+	expect(t, &t->a, APM_CM_DREP_RECEIVED);
+	expect(t, &t->p, APM_CM_TIMEWAIT_EXIT);
+	check(t, ktime_get_ns() - start >= 240 * NSEC_PER_MSEC,
+	      "TIMEWAIT was over after %llu ms",
+	      (ktime_get_ns() - start) / NSEC_PER_MSEC);
+	expect(t, &t->a, APM_CM_TIMEWAIT_EXIT);
+}
+
+/* A QP that p knows calls again: refused, and the old connection ends. */
+static void test_stale(struct test *t)
+{
+	const struct seen_event *s;
+
+	establish(t);
+	t->p2.qpn = t->a.qpn;
+	call_from(t, &t->p2);
+	s = expect(t, &t->p2, APM_CM_REJ_RECEIVED);
+	check(t, s->ev.u.rej.reason == APM_CM_REJ_STALE_CONN, "reason %u",
+	      s->ev.u.rej.reason);
+	expect(t, &t->p2, APM_CM_TIMEWAIT_EXIT);
+	finish_dreq(t, &t->p, &t->a);
+	/* Now the way is free. */
+	end_id(&t->a);
+	end_id(&t->p);
+	t->called = &t->p;
+	call_from(t, &t->p2);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+}
+
+/* ------------------------------------------------------------------ */
+/* Ids */
+
+/* A handler that returns an error ends its id; the peer hears of it. */
+static void test_handler_refuses(struct test *t)
+{
+	const struct seen_event *s;
+
+	t->p.refuse = true;
+	start_req(t);
+	s = expect(t, &t->a, APM_CM_REJ_RECEIVED);
+	check(t, s->ev.u.rej.reason == APM_CM_REJ_CONSUMER_DEFINED,
+	      "reason %u", s->ev.u.rej.reason);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	check(t, !t->p.id, "the id is there");
+}
+
+static void test_destroy(struct test *t)
+{
+	establish(t);
+	if (t->failed)
+		return;
+	end_id(&t->a);
+	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
+	/* And p goes without an answer of the consumer: it gets one. */
+	end_id(&t->p);
+	wait_seen(t, RECEIVED, DREP, 1);
+}
+
+static void test_listen(struct test *t)
+{
+	ok(t, make_id(t, &t->a), "create id");
+	if (t->failed)
+		return;
+	errno_is(t, apm_cm_listen(t->a.id, t->listener->service_id), -EBUSY,
+		 "listen where somebody listens");
+	ok(t, apm_cm_listen(t->a.id, cpu_to_be64(0x4711)), "listen");
+	errno_is(t, apm_cm_listen(t->a.id, cpu_to_be64(0x4712)), -EINVAL,
+		 "listen twice");
+	errno_is(t, apm_cm_send_dreq(t->a.id, NULL, 0), -EINVAL,
+		 "DREQ of a listener");
+	errno_is(t, apm_cm_send_rtu(t->a.id, NULL, 0), -EINVAL,
+		 "RTU of a listener");
+	errno_is(t, answer_lap(&t->a, 0), -EINVAL, "APR of a listener");
+}
+
+static void test_sidr(struct test *t)
+{
+	struct cm_sidr_req_msg req;
+	struct cm_sidr_rep_msg rep;
+
+	raw_mad(t, &req, SIDR_REQ, 0xabcdef);
+	IBA_SET(CM_SIDR_REQ_REQUESTID, &req, 0x1234);
+	IBA_SET(CM_SIDR_REQ_SERVICEID, &req, 0x99);
+	send_raw(t, 1, &req);
+	wait_seen(t, SENT, SIDR_REP, 1);
+	last_mad(t, SENT, SIDR_REP, &rep);
+	check(t, IBA_GET(CM_SIDR_REP_REQUESTID, &rep) == 0x1234 &&
+	      IBA_GET(CM_SIDR_REP_STATUS, &rep) == 1, "SIDR_REP %u",
+	      IBA_GET(CM_SIDR_REP_STATUS, &rep));
+}
+
+/*
+ * Messages of all kinds with random contents, half of them with ids that
+ * exist: nothing falls over, and whatever became of this connection the next
+ * one works.
+ */
+static void test_random(struct test *t)
+{
+	struct rnd_state rnd;
+	unsigned int i, k;
+	u8 mad[256];
+
+	establish(t);
+	prandom_seed_state(&rnd, t->seed);
+	for (i = 0; i < 1000 && !t->failed; i++) {
+		u32 kind = REQ + prandom_u32_state(&rnd) % KINDS;
+
+		raw_mad(t, mad, kind, prandom_u32_state(&rnd));
+		for (k = sizeof(struct ib_mad_hdr); k < sizeof(mad); k++)
+			mad[k] = prandom_u32_state(&rnd);
+		/* DREQ and REJ with both ids right would simply end it. */
+		if (kind != REQ && kind != DREQ && kind != REJ &&
+		    prandom_u32_state(&rnd) % 2)
+			raw_ids(mad, id_local(&t->a), id_local(&t->p));
+		send_raw(t, 1, mad);
+		if (i % 32 == 31)
+			wait_raw(t);
+	}
+	wait_raw(t);
+	/* A LAP that happened to fit would be of interest, not an error. */
+	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
+	if (t->failed)
+		return;
+	end_id(&t->a);
+	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
+	end_id(&t->p);
+	t->called = &t->p;
+	t->a.qpn = t->next_qpn++;
+	t->p.qpn = t->next_qpn++;
+	establish(t);
+}
+
+const struct selftest cm_tests[] = {
+	{ "REQ REP RTU", test_establish },
+	{ "failover not supported by the called", test_failover_unsupported },
+	{ "failover rejected by the called", test_failover_rejected },
+	{ "REJ of the consumer", test_consumer_reject },
+	{ "nobody listens: REJ 8", test_no_service },
+	{ "foreign GID: REJ 12", test_foreign_gid },
+	{ "foreign LID: REJ 13", test_foreign_lid },
+	{ "foreign alternate GID: REJ 18", test_foreign_alternate_gid },
+	{ "impossible MTU: REJ 26", test_bad_mtu },
+	{ "unknown transport: REJ 9", test_bad_transport },
+	{ "alternate of another MTU or P_Key", test_unlike_alternate },
+	{ "REQ lost", test_req_lost },
+	{ "REP lost", test_rep_lost },
+	{ "RTU lost", test_rtu_lost },
+	{ "MRA prolongs", test_mra },
+	{ "MRA held until the REQ comes again", test_mra_held },
+	{ "REQ never answered: REJ 4", test_req_unanswered },
+	{ "REJ 4 finds who was too slow", test_req_timeout_reject },
+	{ "REP never answered", test_rep_unanswered },
+	{ "COMM_EST establishes", test_comm_est },
+	{ "DREQ establishes when the RTU was lost", test_rtu_lost_dreq },
+	{ "routed path: permissive LIDs", test_routed },
+	{ "DREQ of the caller", test_dreq_active },
+	{ "DREQ of the called", test_dreq_passive },
+	{ "crossing DREQs", test_dreq_crossing },
+	{ "DREP lost", test_drep_lost },
+	{ "DREQ never answered", test_dreq_unanswered },
+	{ "DREQ for an unknown id: DREP", test_dreq_unknown },
+	{ "DREQ for another QP: ignored", test_dreq_qpn },
+	{ "length of TIMEWAIT", test_timewait },
+	{ "stale connection: REJ 10", test_stale },
+	{ "a handler's error ends the id", test_handler_refuses },
+	{ "destroying connected ids", test_destroy },
+	{ "listening twice, calls that do not fit", test_listen },
+	{ "SIDR_REQ: unsupported", test_sidr },
+	{ "random messages", test_random },
+	{}
+};
