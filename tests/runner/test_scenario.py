@@ -50,12 +50,17 @@ class Reader(unittest.TestCase):
             "title Some words\n" + HEAD + "memory 300\nkernel 6.1\n"
             "never all boom\n"
             'step "first"  # comment\n  pull a1\n'
+            "fault a1 drop=0.5 delay-ms=3\nfault a1 none\n"
             'repeat 2 as n\nstep "round {n}"\n'
             "expect alice path_mig count={n} within 5\nend\n")
         self.assertEqual(one.title, "Some words")
         self.assertEqual((one.memory, one.kernel), (300, "6.1"))
         self.assertEqual([s.title for s in one.steps],
                          ["first", "round 1", "round 2"])
+        fault, none = one.steps[0].actions[1:]
+        self.assertEqual((fault.nodes, [str(c) for c in fault.conditions],
+                          none.nodes, none.conditions),
+                         (["a1"], ["drop=0.5", "delay-ms=3"], ["a1"], []))
         expect = one.steps[2].actions[0]
         self.assertEqual((expect.within, str(expect.conditions[0])),
                          (5.0, "count=2"))
@@ -64,6 +69,13 @@ class Reader(unittest.TestCase):
     def test_faults(self) -> None:
         self.fault("pul a1", "no action 'pul'", "did you mean 'pull'?")
         self.fault("pull a2", "no cable 'a2'", "a1")
+        self.fault("fault a1", "incomplete", "fault CABLE none")
+        self.fault("fault drop=1", "incomplete")
+        self.fault("fault a1 none drop=1", "incomplete")
+        self.fault("fault a2 drop=1", "no cable 'a2'")
+        self.fault("fault a1 drp=1", "no fault 'drp'", "'drop'?")
+        self.fault("fault a1 drop=1.5", "bad value 'drop=1.5'", "0 to 1")
+        self.fault("fault a1 drop=nan", "bad value")
         self.fault("boot carol", "no guest 'carol'", "alice, bob")
         self.fault("boot sm", "no guest 'sm'")
         self.fault("wait port bob/2 active", "no port '2'", "bob/1")

@@ -164,6 +164,13 @@ class Player:
             self.log.add("lab", "restore", {"cable": cable})
             self.lab.command("restore", cable=cable)
 
+    def p_fault(self, action: Action) -> None:
+        """fault CABLE... KIND=VALUE... | none."""
+        faults = {c.key: float(c.value) for c in action.conditions}
+        for cable in action.nodes:
+            self.log.add("lab", "fault", {"cable": cable, **faults})
+            self.lab.command("fault", cable=cable, **faults)
+
     def p_on(self, action: Action) -> None:
         """on NODE COMMAND."""
         self.lab.consumer(action.nodes[0], action.text)

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 REPEAT_MAX = 1000
+# Faults of a cable and the greatest value of each (docs/fabric.md).
+FAULTS = {"drop": 1.0, "duplicate": 1.0, "corrupt": 1.0, "delay": 1.0,
+          "delay-ms": 10000.0}
 ACTIONS_MAX = 100_000
 SECONDS_MAX = 3600
 SWEEP_MAX = 86400
@@ -422,6 +425,33 @@ class Parser:
                            f"'{word}'", guess(word, cables))
         action.nodes = rest
 
+    def v_fault(self, action: Action, rest: list[str]) -> None:
+        """fault CABLE... KIND=VALUE... | fault CABLE... none."""
+        form = "fault CABLE drop=0.1, or: fault CABLE none"
+        cables = [w for w in rest if "=" not in w and w != "none"]
+        faults = [w for w in rest if "=" in w]
+        if not cables or bool(faults) == ("none" in rest):
+            self.error(action.line, f"'{action}' is incomplete",
+                       f"write: {form}")
+            return
+        self.v_cable(action, cables)
+        action.conditions = []
+        for word in faults:
+            kind, _, value = word.partition("=")
+            if kind not in FAULTS:
+                self.error(action.line, f"no fault '{kind}'",
+                           guess(kind, sorted(FAULTS)))
+                continue
+            try:
+                if not 0 <= float(value) <= FAULTS[kind]:
+                    raise ValueError
+            except ValueError:
+                self.error(action.line, f"bad value '{word}'",
+                           f"write a number from 0 to {FAULTS[kind]:g}: "
+                           f"{kind}=0.5")
+                continue
+            action.conditions.append(Condition(kind, "=", value))
+
     def v_on(self, action: Action, rest: list[str]) -> None:
         """on NODE COMMAND: a command of the consumer."""
         if self.need(action, rest, 2, "on alice traffic start"):
@@ -506,6 +536,7 @@ VERBS: dict[str, Callable[[Parser, Action, list[str]], None]] = {
     "kill-guest": Parser.v_nodes, "explain": Parser.v_nodes,
     "load": Parser.v_load, "unload": Parser.v_nodes,
     "pull": Parser.v_cable, "restore": Parser.v_cable,
+    "fault": Parser.v_fault,
     "on": Parser.v_on, "run": Parser.v_run, "wait": Parser.v_wait,
     "expect": Parser.v_expect, "expect-none": Parser.v_quiet,
     "sleep": Parser.v_seconds, "note": Parser.v_text,
