@@ -57,6 +57,8 @@
 #define AT_SA_TIMEOUT_MS	1000
 #define AT_STALE_RETRIES	10
 #define AT_FLUSH_MS		2000
+#define AT_MRA_MS_MAX		30000
+#define AT_LOSE_MAX		1000000
 
 enum at_state {
 	AT_IDLE,
@@ -250,6 +252,7 @@ struct at_rail {			/* a path as this side sees it */
 
 struct at_auto {
 	bool lap, rearm, migrate, notify, apr_reject;
+	u32 mra_ms;			/* 0: none */
 };
 
 struct at_session {
@@ -288,6 +291,12 @@ struct at_session {
 	struct delayed_work arm_work;
 	struct delayed_work lap_work;
 	struct delayed_work path_work;
+
+	/* A LAP answered with MRA, waiting for its APR */
+	bool lap_asked;
+	u32 asked_port;
+	struct sa_path_rec asked;
+	struct delayed_work apr_work;
 
 	struct ib_sa_query *query[3];
 	int query_id[3];
@@ -353,6 +362,7 @@ enum at_verb {
 	AT_CMD_MIGRATE,
 	AT_CMD_REARM,
 	AT_CMD_BENCH_WRITE,
+	AT_CMD_LOSE,
 	AT_CMD_MARK,
 	AT_CMD_DISCONNECT,
 	AT_CMD_RESET,
@@ -370,7 +380,13 @@ struct at_cmd {
 	struct {
 		/* -1 as it is, 0 off, 1 on */
 		s8 lap, rearm, migrate, notify, apr;
+		bool mra_given;
+		u32 mra;
 	} au;
+	struct {
+		s8 kind;		/* APM_CM_MSG_KINDS */
+		u32 count;
+	} lose;
 	struct {
 		u32 size, count;
 	} bench;

@@ -181,6 +181,11 @@ static int at_parse_words(struct at_cmd *cmd, char *text,
 static const char * const at_off_on[] = { "off", "on", NULL };
 static const char * const at_accept_reject[] = { "accept", "reject", NULL };
 static const char * const at_dirs[] = { "both", "out", "in", NULL };
+/* In the order of their attribute ids, as apm_cm counts them */
+static const char * const at_kinds[] = {
+	"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ",
+	"SIDR_REP", "LAP", "APR", NULL
+};
 static const char * const at_ops[] = { "send", "write", "read", NULL };
 
 static void at_defaults(struct at_cmd *cmd)
@@ -199,6 +204,7 @@ static void at_defaults(struct at_cmd *cmd)
 	cmd->au.migrate = -1;
 	cmd->au.notify = -1;
 	cmd->au.apr = -1;
+	cmd->lose.count = 1;
 }
 
 /* The first word of text, cut off; rest is moved behind it. */
@@ -309,6 +315,8 @@ int at_cmd_parse(char *text, struct at_cmd *cmd)
 			{ "apr", ATV_CHOICE, .dst = &cmd->au.apr,
 			  .choices = at_accept_reject,
 			  .expected = "accept or reject" },
+			{ "mra", ATV_U32, 0, AT_MRA_MS_MAX, &cmd->au.mra,
+			  .given = &cmd->au.mra_given },
 		};
 
 		cmd->verb = AT_CMD_AUTO;
@@ -328,6 +336,18 @@ int at_cmd_parse(char *text, struct at_cmd *cmd)
 		cmd->verb = AT_CMD_BENCH_WRITE;
 		return at_parse_words(cmd, text, words, ARRAY_SIZE(words));
 	}
+	if (!strcmp(verb, "lose")) {
+		const struct at_word words[] = {
+			{ "kind", ATV_CHOICE, .dst = &cmd->lose.kind,
+			  .choices = at_kinds, .required = true,
+			  .expected = "REQ, MRA, REJ, REP, RTU, DREQ, DREP, LAP or APR" },
+			{ "count", ATV_U32, 0, AT_LOSE_MAX,
+			  &cmd->lose.count },
+		};
+
+		cmd->verb = AT_CMD_LOSE;
+		return at_parse_words(cmd, text, words, ARRAY_SIZE(words));
+	}
 	if (!strcmp(verb, "mark")) {
 		cmd->verb = AT_CMD_MARK;
 		strscpy(cmd->mark, skip_spaces(text), sizeof(cmd->mark));
@@ -343,6 +363,6 @@ int at_cmd_parse(char *text, struct at_cmd *cmd)
 		cmd->verb = AT_CMD_RESET;
 	else
 		return at_bad(cmd, -EINVAL, verb, "",
-			      "listen, connect, traffic, lap, auto, migrate, rearm, bench, mark, disconnect or reset");
+			      "listen, connect, traffic, lap, auto, migrate, rearm, bench, lose, mark, disconnect or reset");
 	return at_parse_words(cmd, text, NULL, 0);
 }

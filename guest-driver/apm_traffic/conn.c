@@ -31,6 +31,7 @@
 #include <linux/slab.h>
 #include <linux/version.h>
 #include <rdma/ib_cache.h>
+#include <rdma/ib_mad.h>
 
 #include "at.h"
 
@@ -298,6 +299,8 @@ static void at_cancel_timers(void)
 	cancel_delayed_work(&at.arm_work);
 	cancel_delayed_work(&at.lap_work);
 	cancel_delayed_work(&at.path_work);
+	cancel_delayed_work(&at.apr_work);
+	at.lap_asked = false;
 	at.arm_watch = false;
 	at.lap_wanted = false;
 	at.lap_query = false;
@@ -827,14 +830,8 @@ static void at_send_apr(u8 status)
 			 apm_cm_apr_str(status));
 }
 
-static void at_lap_received(struct at_msg *m)
+static void at_lap_answer(const struct sa_path_rec *rec, u32 port)
 {
-	const struct sa_path_rec *rec = &m->u.cm.ev.u.lap.alternate_path;
-	u32 port = m->u.cm.ev.u.lap.port;
-
-	at_event_at(&m->t, "lap_received",
-		    "\"qpn\":%u,\"port\":%u,\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\"",
-		    at.c->qp->qp_num, at.cur.port, port, &rec->dgid);
 	if (at_auto.apr_reject || !at_port_is_active(at.dev, port)) {
 		at_send_apr(APM_CM_APR_REJECT);
 		return;
@@ -846,6 +843,52 @@ static void at_lap_received(struct at_msg *m)
 	}
 	at_rail_set(&at.alt, rec);
 	at_send_apr(APM_CM_APR_SUCCESS);
+}
+
+static void at_apr_work(struct work_struct *work)
+{
+	if (!at.lap_asked || !at_have_conn())
+		return;
+	at.lap_asked = false;
+	at_lap_answer(&at.asked, at.asked_port);
+}
+
+/* The policy says that we are slow: MRA now, APR later. */
+static bool at_send_mra(const struct sa_path_rec *rec, u32 port)
+{
+	u8 code = 8;			/* 1 ms, see apm_cm's times */
+	int ret;
+
+	while (1U << (code - 8) < at_auto.mra_ms)
+		code++;
+	/* Twice that, so that the peer does not repeat at the last moment. */
+	ret = apm_cm_send_mra(at.id, code + 1, NULL, 0);
+	if (ret) {
+		at_event("lap_error",
+			 "\"qpn\":%u,\"port\":%u,\"why\":\"send\",\"errno\":%d",
+			 at.c->qp->qp_num, at.cur.port, -ret);
+		return false;
+	}
+	at_event("mra_sent", "\"qpn\":%u,\"port\":%u,\"ms\":%u",
+		 at.c->qp->qp_num, at.cur.port, 1U << (code + 1 - 8));
+	at.lap_asked = true;
+	at.asked = *rec;
+	at.asked_port = port;
+	mod_delayed_work(at_wq, &at.apr_work,
+			 msecs_to_jiffies(at_auto.mra_ms));
+	return true;
+}
+
+static void at_lap_received(struct at_msg *m)
+{
+	const struct sa_path_rec *rec = &m->u.cm.ev.u.lap.alternate_path;
+	u32 port = m->u.cm.ev.u.lap.port;
+
+	at_event_at(&m->t, "lap_received",
+		    "\"qpn\":%u,\"port\":%u,\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\"",
+		    at.c->qp->qp_num, at.cur.port, port, &rec->dgid);
+	if (!at_auto.mra_ms || !at_send_mra(rec, port))
+		at_lap_answer(rec, port);
 }
 
 static void at_apr_received(struct at_msg *m)
@@ -961,6 +1004,13 @@ static void at_on_cm(struct at_msg *m)
 		} else {
 			at_end("peer", true);
 		}
+		break;
+	case APM_CM_MRA_RECEIVED:
+		if (at.c)
+			at_event_at(&m->t, "mra_received",
+				    "\"qpn\":%u,\"port\":%u,\"service_timeout\":%u",
+				    at.c->qp->qp_num, at.cur.port,
+				    ev->u.mra.service_timeout);
 		break;
 	case APM_CM_LAP_RECEIVED:
 		if (at_have_conn())
@@ -1299,12 +1349,67 @@ static int at_cmd_auto(struct at_cmd *cmd)
 		at_auto.notify = cmd->au.notify;
 	if (cmd->au.apr >= 0)
 		at_auto.apr_reject = cmd->au.apr;
+	if (cmd->au.mra_given)
+		at_auto.mra_ms = cmd->au.mra;
 	at_event("auto",
-		 "\"lap\":%d,\"rearm\":%d,\"migrate\":%d,\"notify\":%d,\"apr\":\"%s\"",
+		 "\"lap\":%d,\"rearm\":%d,\"migrate\":%d,\"notify\":%d,\"apr\":\"%s\",\"mra\":%u",
 		 at_auto.lap, at_auto.rearm, at_auto.migrate, at_auto.notify,
-		 at_auto.apr_reject ? "reject" : "accept");
+		 at_auto.apr_reject ? "reject" : "accept", at_auto.mra_ms);
 	/* Switched on with something to do */
 	at_lap_kick();
+	return 0;
+}
+
+/* ------------------------------------------------------------------ */
+/* Losing the peer's messages */
+
+static struct {
+	struct apm_cm_tap tap;
+	bool set;
+	atomic_t left[APM_CM_MSG_KINDS];
+} at_lose;
+
+/* In apm_cm, with its lock */
+static bool at_tapped(struct apm_cm_tap *tap, bool sent, u32 port, void *mad)
+{
+	unsigned int kind = be16_to_cpu(((struct ib_mad_hdr *)mad)->attr_id) -
+			    APM_CM_FIRST_ATTR;
+	int left;
+
+	if (sent || kind >= APM_CM_MSG_KINDS)
+		return false;
+	left = atomic_dec_if_positive(&at_lose.left[kind]);
+	if (left < 0)
+		return false;
+	at_event("cm_lost", "\"kind\":\"%s\",\"port\":%u,\"left\":%d",
+		 apm_cm_msg_str(kind), port, left);
+	return true;
+}
+
+static void at_lose_nothing(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < APM_CM_MSG_KINDS; i++)
+		atomic_set(&at_lose.left[i], 0);
+	if (at_lose.set)
+		apm_cm_clear_tap(&at_lose.tap);
+	at_lose.set = false;
+}
+
+static int at_cmd_lose(struct at_cmd *cmd)
+{
+	int ret;
+
+	at_lose.tap.message = at_tapped;
+	if (!at_lose.set) {
+		ret = apm_cm_set_tap(&at_lose.tap);
+		if (ret)
+			return at_refuse(cmd, ret, "lose", "",
+					 "no test of apm_cm at the same time");
+		at_lose.set = true;
+	}
+	atomic_set(&at_lose.left[cmd->lose.kind], cmd->lose.count);
 	return 0;
 }
 
@@ -1371,6 +1476,9 @@ static void at_on_cmd(struct at_msg *m)
 			ret = at_bench_start(at.c, cmd->bench.size,
 					     cmd->bench.count);
 		break;
+	case AT_CMD_LOSE:
+		ret = at_cmd_lose(cmd);
+		break;
 	case AT_CMD_MARK:
 		at_event("mark", "\"text\":\"%s\"",
 			 at_json(text, sizeof(text), cmd->mark));
@@ -1387,6 +1495,7 @@ static void at_on_cmd(struct at_msg *m)
 		break;
 	case AT_CMD_RESET:
 		at_reset();
+		at_lose_nothing();
 		at_event("reset", NULL);
 		break;
 	}
@@ -1442,6 +1551,7 @@ static void at_dispatch(struct work_struct *work)
 	case AT_MSG_CLOSE:
 		at.closing = true;
 		at_reset();
+		at_lose_nothing();
 		break;
 	}
 	kfree(m);
@@ -1562,10 +1672,10 @@ static void at_status_work(struct work_struct *work)
 		   on, rate, n.tx, n.acked, n.rx, n.reads, n.tx_seq, n.rx_seq,
 		   n.peer_rx, n.lost, n.dup, n.reordered, n.corrupt,
 		   n.short_msgs, n.last_tx_ns, n.last_ack_ns, n.last_rx_ns);
-	seq_printf(s, "\"migrations\":%u,\"lap_wanted\":%d,\"auto\":{\"lap\":%d,\"rearm\":%d,\"migrate\":%d,\"notify\":%d,\"apr\":\"%s\"},",
+	seq_printf(s, "\"migrations\":%u,\"lap_wanted\":%d,\"auto\":{\"lap\":%d,\"rearm\":%d,\"migrate\":%d,\"notify\":%d,\"apr\":\"%s\",\"mra\":%u},",
 		   at.migrations, at.lap_wanted, at_auto.lap, at_auto.rearm,
 		   at_auto.migrate, at_auto.notify,
-		   at_auto.apr_reject ? "reject" : "accept");
+		   at_auto.apr_reject ? "reject" : "accept", at_auto.mra_ms);
 	at_device_ports(s, at.dev);
 	at_status_cm(s);
 	seq_puts(s, "}\n");
@@ -1590,6 +1700,7 @@ int at_control_init(void)
 	INIT_DELAYED_WORK(&at.arm_work, at_arm_work);
 	INIT_DELAYED_WORK(&at.lap_work, at_lap_work);
 	INIT_DELAYED_WORK(&at.path_work, at_path_work);
+	INIT_DELAYED_WORK(&at.apr_work, at_apr_work);
 	ib_sa_register_client(&at_sa);
 	return 0;
 }
@@ -1602,5 +1713,6 @@ void at_control_exit(void)
 	cancel_delayed_work_sync(&at.arm_work);
 	cancel_delayed_work_sync(&at.lap_work);
 	cancel_delayed_work_sync(&at.path_work);
+	cancel_delayed_work_sync(&at.apr_work);
 	destroy_workqueue(at_wq);
 }

@@ -293,7 +293,8 @@ enum apm_cm_counter_group {
 	APM_CM_COUNTER_GROUPS,
 };
 
-/* Indices are attribute id - 0x10: REQ, MRA, REJ, REP, RTU, ... APR */
+/* Indices are attribute id - first: REQ, MRA, REJ, REP, RTU, ... APR */
+#define APM_CM_FIRST_ATTR	0x10
 #define APM_CM_MSG_KINDS	11
 
 struct apm_cm_counters {
