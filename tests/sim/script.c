@@ -232,8 +232,11 @@ static void wait_moves(World *w, Before *before)
     expect_moves(w, before);
 }
 
-/* Pulls @cable: every connection over it must move, no other. */
-static void pull_and_watch(World *w, int cable)
+/*
+ * Pulls @cable: every connection over it must move, no other.  @flow: all
+ * sides may send.
+ */
+static void pull_and_watch(World *w, int cable, bool flow)
 {
     Before before;
 
@@ -245,21 +248,26 @@ static void pull_and_watch(World *w, int cable)
     w->expect_alive = !w->lossy;
     world_cable(w, cable, false);
     wait_moves(w, &before);
-    if (world_chance(w, 0.3)) {
+    if (flow && world_chance(w, 0.3)) {
         wait_flow(w, 2);
     }
     w->expect_alive = false;
 }
 
-static void act_pull(World *w)
+static void pull_some(World *w, bool flow)
 {
     Conn *conn = some_conn(w);
     unsigned s = world_below(w, 2);
     int cable = rail_cable(conn, conn->sides[s].rail, s);
 
-    pull_and_watch(w, cable);
+    pull_and_watch(w, cable, flow);
     world_sleep(w, some_time(w, 20 * IB_MSEC));
     world_cable(w, cable, true);
+}
+
+static void act_pull(World *w)
+{
+    pull_some(w, true);
 }
 
 static void act_alternate(World *w)
@@ -268,7 +276,7 @@ static void act_alternate(World *w)
     unsigned s = world_below(w, 2);
     int cable = rail_cable(conn, !conn->sides[s].rail, s);
 
-    pull_and_watch(w, cable);
+    pull_and_watch(w, cable, true);
     world_sleep(w, some_time(w, 20 * IB_MSEC));
     world_cable(w, cable, true);
 }
@@ -407,6 +415,51 @@ static void act_reload(World *w)
     }
 }
 
+typedef struct Drain {
+    Side *side;
+    uint64_t drained;
+    uint32_t epoch;
+} Drain;
+
+static bool drained(World *w, void *opaque)
+{
+    const Drain *d = opaque;
+
+    return d->side->drained > d->drained || d->side->state != EHCA_QPS_SQD ||
+           d->side->conn->epoch != d->epoch;
+}
+
+/* What has begun is finished, over whatever path; then it goes on. */
+static void act_drain(World *w)
+{
+    Side *side = &some_conn(w)->sides[world_below(w, 2)];
+    Drain d = { side, side->drained, side->conn->epoch };
+
+    if (host_qp_to(side->qp, EHCA_QPS_SQD) != EHCA_RC_SUCCESS) {
+        world_fail(w, "connection %u side %u: SQD was refused",
+                   side->conn->index, side->index);
+    }
+    if (world_chance(w, 0.5)) {
+        pull_some(w, false);
+    }
+    if (!world_wait(w, 10 * IB_SEC, drained, &d)) {
+        world_fail(w, "connection %u side %u: the send queue did not drain",
+                   side->conn->index, side->index);
+    }
+    world_sleep(w, some_time(w, 2 * IB_MSEC));
+    if (side->state == EHCA_QPS_SQD) {
+        if (side->conn->epoch == d.epoch && side->drained != d.drained + 1) {
+            world_fail(w, "connection %u side %u: SQ_DRAINED came %llu times",
+                       side->conn->index, side->index,
+                       (unsigned long long)(side->drained - d.drained));
+        }
+        if (host_qp_to(side->qp, EHCA_QPS_RTS) != EHCA_RC_SUCCESS) {
+            world_fail(w, "connection %u side %u: SQD to RTS was refused",
+                       side->conn->index, side->index);
+        }
+    }
+}
+
 typedef struct Act {
     const char *name;
     size_t fault;                    /* FaultAct in WorldFaults */
@@ -421,7 +474,7 @@ static const Act acts[] = {
     ACT(pull, false), ACT(alternate, false), ACT(bounce, false),
     ACT(both, false), ACT(trunk, false), ACT(software, false),
     ACT(sm_kill, true), ACT(sm_cable, true), ACT(host, false),
-    ACT(rnr, false), ACT(reload, false),
+    ACT(rnr, false), ACT(reload, false), ACT(drain, false),
 };
 
 #define NUM_ACTS (sizeof(acts) / sizeof(acts[0]))

@@ -9,7 +9,8 @@
 #include "ib/mad.h"
 #include "world.h"
 
-#define HOST_MEMORY ((size_t)12 << 20)
+#define HOST_MEMORY ((size_t)32 << 20)
+#define HEAVY 5.0                    /* an era of much worse cables */
 #define SETTLE_LIMIT 1000000u
 #define TIMERS_PER_TURN 64u
 #define SM_GUID UINT64_C(0x0000A0000000A000)
@@ -33,7 +34,7 @@ static const FaultName fault_names[] = {
     FAULT("both", both), FAULT("trunk", trunk),
     FAULT("software", software), FAULT("sm-kill", sm_kill),
     FAULT("sm-cable", sm_cable), FAULT("host", host), FAULT("rnr", rnr),
-    FAULT("reload", reload),
+    FAULT("reload", reload), FAULT("drain", drain),
 };
 
 #define NUM_FAULTS (sizeof(fault_names) / sizeof(fault_names[0]))
@@ -54,6 +55,7 @@ static const WorldFaults fault_defaults = {
     .host = { true, 1 },
     .rnr = { true, 3 },
     .reload = { true, 3 },
+    .drain = { true, 3 },
 };
 
 static bool *fault_on(WorldFaults *faults, size_t i)
@@ -605,7 +607,8 @@ void world_packet_faults(World *w, bool on)
     bool duplicate = on && f->duplicate.on && world_chance(w, 0.3);
     bool corrupt = on && f->corrupt.on && world_chance(w, 0.3);
     bool delay = on && f->delay.on && world_chance(w, 0.4);
-    double scale = (double)world_below(w, 1000) / 1000.0;
+    double scale = (double)world_below(w, 1000) / 1000.0 *
+                   (world_chance(w, 0.1) ? HEAVY : 1);
 
     w->lossy = false;
     w->ghost_until_ns = duplicate || delay

@@ -72,6 +72,7 @@ typedef struct WorldFaults {
     FaultAct host;          /* host killed, born again */
     FaultAct rnr;           /* receives posted late */
     FaultAct reload;        /* alternate loaded again while ARMED */
+    FaultAct drain;         /* send queue drained (SQD) and taken up again */
 } WorldFaults;
 
 /* "all", "none", or names with commas, "-name" takes one out. */
@@ -80,11 +81,11 @@ bool world_faults_parse(WorldFaults *faults, const char *list, char *error,
 const char *world_fault_names(void);
 
 typedef enum WorldTopology {
+    TOPOLOGY_BACK_TO_BACK,           /* no switch, no subnet manager */
     TOPOLOGY_ONE_SWITCH,
     TOPOLOGY_TWO_RAILS,
     TOPOLOGY_RING,
     TOPOLOGY_FAT_TREE,
-    TOPOLOGY_BACK_TO_BACK,           /* no switch, no subnet manager */
     TOPOLOGIES
 } WorldTopology;
 const char *world_topology_name(unsigned topology);
@@ -186,11 +187,11 @@ typedef struct SimDirect {
 /* Connections                                                        */
 /* ------------------------------------------------------------------ */
 
-#define SIDE_SLOT 8192u
-#define SIDE_SLOTS 32u
+#define SIDE_SLOT 32768u
+#define SIDE_SLOTS 64u
 #define SIDE_READ_SLOTS 8u
-#define SIDE_WINDOW 16u
-#define SIDE_OPS 64u
+#define SIDE_WINDOW 40u
+#define SIDE_OPS 128u
 
 typedef enum OpKind {
     OP_SEND,
@@ -221,7 +222,8 @@ struct Side {
     /* What the engine's events said. */
     unsigned state, mig, rail;
     unsigned peer_mig;               /* when this side migrated last */
-    uint64_t migrations, path_migs, first_payloads;
+    uint64_t migrations, path_migs, drained;
+    bool await_payload;              /* none since the last migration */
     uint64_t epoch_migrations;       /* since the last connect */
     uint64_t visible_since;          /* messages since the last migration */
     bool dead;
