@@ -27,7 +27,8 @@ from ehcalab import paths  # noqa: E402
 
 # In the order of their weight; all of them are run by scripts/check.
 SCENARIOS = ["apm-failover", "apm-software", "apm-unarmed", "apm-one-sided",
-             "qp1-no-wait", "dark-port", "sm-restart", "guest-killed"]
+             "qp1-no-wait", "dark-port", "sm-restart", "guest-killed",
+             "driver-selftest", "cm-selftest"]
 # VCRCs are computed bit by bit here: a sample is enough.
 VCRC_SAMPLE = 500
 # CM messages that a capture of this scenario must show.
