@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class GuestAgent:
         self.node = node
         self._sock = JsonSocket(path, f"guest agent of {node}")
 
-    def wait_ready(self, timeout: float, alive) -> None:
+    def wait_ready(self, timeout: float, alive: Callable[[], None]) -> None:
         """Wait until the agent answers.
 
         Before the guest runs it, nobody reads the port: a ping that is not
