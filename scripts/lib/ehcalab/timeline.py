@@ -26,6 +26,11 @@ def _words(form: str) -> Words:
     return lambda data: form.format_map(_Lenient(data))
 
 
+def _fault(data: dict[str, Any]) -> str:
+    kinds = " ".join(f"{k}={v:g}" for k, v in data.items() if k != "cable")
+    return f"FAULT on cable {data.get('cable', '?')}: {kinds or 'none'}"
+
+
 def _updown(data: dict[str, Any]) -> str:
     return "up" if data.get("up") else "down"
 
@@ -43,6 +48,7 @@ LAB: dict[str, Words] = {
     "step": _words("== {title}"),
     "pull": _words("PULL cable {cable}"),
     "restore": _words("RESTORE cable {cable}"),
+    "fault": _fault,
     "consumer_command": _words("tell {node}: {command}"),
     "port_is": _words("port {port} is {state}"),
     "status_is": _words("{node}: {conditions}"),
@@ -114,6 +120,9 @@ GUEST: dict[str, Words] = {
     "lap_sent": _words("LAP sent: alternate port {alt_port} (try {try})"),
     "lap_received": _words("LAP received: alternate port {alt_port}"),
     "lap_error": _words("LAP not answered: {why}"),
+    "mra_sent": _words("MRA sent: APR in {ms} ms"),
+    "mra_received": _words("MRA received: the answer takes longer"),
+    "cm_lost": _words("{kind} lost before the CM saw it, {left} more to lose"),
     "apr_sent": _words("APR sent: {text}"),
     "apr_received": _words("APR received: {text}"),
     "alternate_loaded": _words("alternate loaded: port {alt_port}, not "
