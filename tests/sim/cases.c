@@ -1092,6 +1092,151 @@ static void rerouted(Bench *b)
     run_world(b, &(WorldCase) { "trunk,software", TOPOLOGY_RING, 60 });
 }
 
+/* A host that subscribed to notices, and what it was told. */
+typedef struct Subscriber {
+    World *w;
+    Host *host;
+    HostMr *mr;
+    SimHost *watched;
+    uint16_t sm_lid;
+    unsigned answers, gone, back, back_too_early, other;
+} Subscriber;
+
+#define MAD_SLOT 512u
+#define MAD_RECVS 64u
+#define OFFSET_OUT (MAD_SLOT * MAD_RECVS)
+
+static void gsi_send(Subscriber *s, const uint8_t *mad)
+{
+    HostSendWr wr = {
+        .optype = EHCA_WQE_OPTYPE_SEND, .num_sges = 1,
+        .sges = { host_sge(s->mr, OFFSET_OUT, IB_MAD_LEN) },
+        .dest_qpn = 1, .qkey = IB_QKEY_QP1, .dlid = s->sm_lid,
+    };
+
+    memcpy(s->mr->bytes + OFFSET_OUT, mad, IB_MAD_LEN);
+    host_post_send(s->host->gsi[1], &wr);
+    host_ring(s->host->gsi[1]);
+    world_settle(s->w);
+}
+
+static void gsi_post(Subscriber *s, unsigned slot)
+{
+    HostRecvWr wr = {
+        .wr_id = slot, .num_sges = 1,
+        .sges = { host_sge(s->mr, slot * MAD_SLOT, MAD_SLOT) },
+    };
+
+    host_post_recv(s->host->gsi[1], &wr);
+    host_ring(s->host->gsi[1]);
+}
+
+static void subscribe(Subscriber *s)
+{
+    IbSaHeader header = {
+        .hdr = {
+            .base_version = 1, .mgmt_class = IB_CLASS_SA, .class_version = 2,
+            .method = IB_METHOD_SET, .tid = 77,
+            .attr_id = IB_ATTR_INFORM_INFO,
+        },
+    };
+    IbInformInfo info = {
+        .lid_begin = IB_LID_PERMISSIVE, .is_generic = 1, .subscribe = 1,
+        .type = 0xFFFF, .trap = 0xFFFF, .qpn = 1, .producer = 0xFFFFFF,
+    };
+    uint8_t mad[IB_MAD_LEN] = { 0 };
+
+    ib_sa_header_pack(mad, &header);
+    ib_inform_info_pack(mad + IB_SA_DATA_OFFSET, &info);
+    gsi_send(s, mad);
+}
+
+static void take_report(Subscriber *s, const uint8_t *mad)
+{
+    uint8_t reply[IB_MAD_LEN];
+    IbNotice notice;
+
+    ib_notice_unpack(&notice, mad + IB_SA_DATA_OFFSET, IB_NOTICE_LEN);
+    if (ib_get64(notice.details + 6 + 8) !=
+        s->watched->host->config.port_guids[0]) {
+        s->other++;
+    } else if (notice.trap == IB_TRAP_GID_OUT_OF_SERVICE) {
+        s->gone++;
+    } else if (notice.trap == IB_TRAP_GID_IN_SERVICE) {
+        s->back++;
+        s->back_too_early += s->watched->ports[1].state != IB_PORT_ACTIVE;
+    }
+    memcpy(reply, mad, sizeof(reply));
+    reply[3] = IB_METHOD_REPORT_RESP;
+    gsi_send(s, reply);
+}
+
+/* Takes what came to QP1; the condition that is never true. */
+static bool take_mads(World *w, void *opaque)
+{
+    Subscriber *s = opaque;
+    HostCqe cqe;
+
+    while (host_cq_poll(s->host->gsi_cq[1], &cqe, 1)) {
+        const uint8_t *mad = s->mr->bytes + cqe.wr_id * MAD_SLOT +
+                             EHCA_UD_GRH_SIZE;
+
+        if (!(cqe.flags & EHCA_CQE_FLAG_RECV) || cqe.status) {
+            continue;
+        }
+        if (mad[3] == IB_METHOD_REPORT) {
+            take_report(s, mad);
+        } else {
+            s->answers += mad[3] == IB_METHOD_GET_RESP &&
+                          ib_get16(mad + 4) == 0;
+        }
+        gsi_post(s, cqe.wr_id);
+    }
+    return false;
+}
+
+/* 45, 47: 65 when it goes, 64 not before it is Active again. */
+static void reports(Bench *b)
+{
+    WorldOptions options = {
+        .seed = 5, .topology = TOPOLOGY_TWO_RAILS, .verbose = verbose,
+        .replay = "sim (see --cases)",
+    };
+    Subscriber s = { 0 };
+    char error[256];
+    int cable;
+
+    CHECK(b, world_faults_parse(&options.faults, "none", error,
+                                sizeof(error)));
+    s.w = world_new(&options);
+    s.host = s.w->hosts[0].host;
+    s.watched = &s.w->hosts[1];
+    s.sm_lid = sm_lid(s.w->sm.sm);
+    s.mr = host_mr_new(s.host, OFFSET_OUT + MAD_SLOT, EHCA_MR_LOCAL_WRITE);
+    for (unsigned i = 0; i < MAD_RECVS; i++) {
+        gsi_post(&s, i);
+    }
+    subscribe(&s);
+    world_wait(s.w, 1 * IB_SEC, take_mads, &s);
+    cable = s.watched->ports[1].cable;
+    for (unsigned i = 1; i <= 5 && s.answers == 1; i++) {
+        world_cable(s.w, cable, false);
+        world_wait(s.w, 2 * IB_SEC, take_mads, &s);
+        if (s.gone != i || s.back != i - 1) {
+            break;
+        }
+        world_cable(s.w, cable, true);
+        world_wait(s.w, 2 * IB_SEC, take_mads, &s);
+    }
+    world_free(s.w);
+    if (s.answers != 1 || s.gone != 5 || s.back != 5 || s.back_too_early) {
+        fprintf(stderr, "# %u answers, %u reports 65, %u reports 64, %u of "
+                "them before Active, %u of others\n", s.answers, s.gone,
+                s.back, s.back_too_early, s.other);
+        check_failed(b, __LINE__, "1 answer, 5 reports 65, 5 reports 64");
+    }
+}
+
 /* ------------------------------------------------------------------ */
 /* The table                                                          */
 /* ------------------------------------------------------------------ */
@@ -1138,6 +1283,7 @@ static const Case cases[] = {
     { "sm-port-pulled", "50", sm_port_pulled, true },
     { "bounce-in-fabric", "45 47", bounce_in_fabric, true },
     { "rerouted", "16", rerouted, true },
+    { "reports", "45 47", reports, true },
 };
 
 #define NUM_CASES (sizeof(cases) / sizeof(cases[0]))
