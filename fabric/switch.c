@@ -277,19 +277,14 @@ bool fabric_switch_wants(const FabricSwitch *sw, const FabricWalk *walk)
 }
 
 static void receive_gmp(FabricSwitch *sw, unsigned in_port,
-                        const FabricWalk *walk, uint8_t *mad)
+                        const IbMadAddress *from, uint8_t *mad)
 {
-    const IbPacket *packet = &walk->packet;
-    IbMadAddress to = {
-        .slid = packet->lrh.dlid, .dlid = packet->lrh.slid,
-        .sl = packet->lrh.sl, .vl = 0,
-        .src_qpn = 1, .dest_qpn = packet->deth.src_qpn,
-        .qkey = IB_QKEY_QP1, .pkey = packet->bth.pkey,
-        .has_grh = packet->has_grh,
-    };
+    IbMadAddress to;
 
-    memcpy(to.sgid, packet->grh.dgid, sizeof(to.sgid));
-    memcpy(to.dgid, packet->grh.sgid, sizeof(to.dgid));
+    ib_mad_address_turn(&to, from);
+    to.vl = 0;
+    to.src_qpn = 1;
+    to.qkey = IB_QKEY_QP1;
     if (ib_pma_receive(&sw->sma, in_port, mad)) {
         enqueue(sw, 0, &to, mad);
     }
@@ -300,18 +295,13 @@ void fabric_switch_receive(FabricSwitch *sw, unsigned in_port,
 {
     const IbPacket *packet = &walk->packet;
     uint8_t mad[IB_MAD_LEN];
-    IbMadAddress from = {
-        .slid = packet->lrh.slid, .dlid = packet->lrh.dlid,
-        .sl = packet->lrh.sl, .vl = packet->lrh.vl,
-        .src_qpn = packet->deth.src_qpn, .dest_qpn = packet->bth.dest_qpn,
-        .qkey = packet->deth.qkey, .pkey = packet->bth.pkey,
-    };
-    IbMadAddress to;
+    IbMadAddress from, to;
     unsigned out_port = 0;
 
+    ib_mad_address_from(&from, packet);
     memcpy(mad, walk->header + packet->header_len, IB_MAD_LEN);
     if (packet->lrh.vl != IB_VL_MANAGEMENT) {
-        receive_gmp(sw, in_port, walk, mad);
+        receive_gmp(sw, in_port, &from, mad);
         return;
     }
     memset(&to, 0, sizeof(to));

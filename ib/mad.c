@@ -506,6 +506,34 @@ void ib_port_counters_ext_pack(uint8_t *p, const IbPortCounters *v,
     ib_put16(p + 2, counter_select);
 }
 
+void ib_mad_address_from(IbMadAddress *from, const IbPacket *packet)
+{
+    *from = (IbMadAddress) {
+        .slid = packet->lrh.slid,
+        .dlid = packet->lrh.dlid,
+        .sl = packet->lrh.sl,
+        .vl = packet->lrh.vl,
+        .src_qpn = packet->deth.src_qpn,
+        .dest_qpn = packet->bth.dest_qpn,
+        .qkey = packet->deth.qkey,
+        .pkey = packet->bth.pkey,
+        .has_grh = packet->has_grh,
+    };
+    memcpy(from->sgid, packet->grh.sgid, sizeof(from->sgid));
+    memcpy(from->dgid, packet->grh.dgid, sizeof(from->dgid));
+}
+
+void ib_mad_address_turn(IbMadAddress *to, const IbMadAddress *from)
+{
+    *to = *from;
+    to->slid = from->dlid;
+    to->dlid = from->slid;
+    to->src_qpn = from->dest_qpn;
+    to->dest_qpn = from->src_qpn;
+    memcpy(to->sgid, from->dgid, sizeof(to->sgid));
+    memcpy(to->dgid, from->sgid, sizeof(to->dgid));
+}
+
 size_t ib_mad_packet(uint8_t *p, const IbMadAddress *to, const uint8_t *mad)
 {
     IbPacket packet = {

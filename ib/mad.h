@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "packet.h"
+
 #define IB_MAD_LEN 256
 #define IB_MAD_HEADER_LEN 24
 #define IB_SMP_DATA_OFFSET 64       /* both LID and directed route */
@@ -346,6 +348,10 @@ typedef struct IbMadAddress {
     bool has_grh;
     uint8_t sgid[16], dgid[16];
 } IbMadAddress;
+/* Where a MAD came from, as it arrived. */
+void ib_mad_address_from(IbMadAddress *from, const IbPacket *packet);
+/* The way back: both ends exchanged, all else as it came. */
+void ib_mad_address_turn(IbMadAddress *to, const IbMadAddress *from);
 /* Returns the packet's length; @p has room for IB_PACKET_MAX. */
 size_t ib_mad_packet(uint8_t *p, const IbMadAddress *to, const uint8_t *mad);
 

@@ -49,7 +49,6 @@
 #define VLS_ONE 1                        /* VL0 only */
 #define WIDTH_ALL_SUPPORTED 0xFF
 #define SPEED_ALL_SUPPORTED 0xF
-#define LMC_MAX 7
 #define MAX_HOPS (IB_SMP_MAX_HOPS - 1)   /* path entries 1 to 63 */
 #define DR_DIRECTION IB_MAD_STATUS_DIRECTION
 #define VL_ARB_BLOCKS 4

@@ -333,7 +333,6 @@ typedef struct SmName {
     char s[IB_NODE_DESC_LEN + 40];
 } SmName;
 SmName sm_port_name(const SmPort *port);
-SmName sm_guid_name(const Sm *sm, uint64_t port_guid);
 void sm_eventf(Sm *sm, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
 bool sm_send_mad(Sm *sm, const IbMadAddress *to, const uint8_t *mad);
 void sm_set_state(Sm *sm, SmState state, const char *why);

@@ -551,18 +551,9 @@ void sm_sa_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
 
     ib_sa_header_unpack(&header, mad);
     client.port = sm_port_by_lid(sm, from->slid);
-    client.reply = (IbMadAddress) {
-        .slid = from->dlid,
-        .dlid = from->slid,
-        .sl = from->sl,
-        .src_qpn = 1,
-        .dest_qpn = from->src_qpn,
-        .qkey = IB_QKEY_QP1,
-        .pkey = IB_PKEY_DEFAULT,
-        .has_grh = from->has_grh,
-    };
-    memcpy(client.reply.sgid, from->dgid, 16);
-    memcpy(client.reply.dgid, from->sgid, 16);
+    ib_mad_address_turn(&client.reply, from);
+    client.reply.vl = 0;
+    client.reply.pkey = IB_PKEY_DEFAULT;
     if (header.hdr.base_version != 1 || sm->state != SM_MASTER) {
         sm->stats.packets_dropped++;
         return;

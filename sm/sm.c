@@ -156,18 +156,6 @@ SmName sm_port_name(const SmPort *port)
     return name;
 }
 
-SmName sm_guid_name(const Sm *sm, uint64_t port_guid)
-{
-    const SmPort *port = sm_port_find(sm, port_guid);
-    SmName name;
-
-    if (port) {
-        return sm_port_name(port);
-    }
-    snprintf(name.s, sizeof(name.s), "GUID 0x%016" PRIx64, port_guid);
-    return name;
-}
-
 void sm_port_gid(const Sm *sm, uint64_t guid, uint8_t gid[16])
 {
     ib_put64(gid, sm->opts.gid_prefix);
@@ -459,7 +447,7 @@ static void receive_qp0(Sm *sm, const IbMadAddress *from, uint8_t *mad)
 
 static void receive_qp1(Sm *sm, const IbMadAddress *from, uint8_t *mad)
 {
-    IbMadAddress to = *from;
+    IbMadAddress to;
 
     switch (mad[1]) {
     case IB_CLASS_SA:
@@ -469,12 +457,7 @@ static void receive_qp1(Sm *sm, const IbMadAddress *from, uint8_t *mad)
         if (!ib_pma_receive(&sm->sma, SM_OWN_PORT, mad)) {
             break;
         }
-        to.slid = from->dlid;
-        to.dlid = from->slid;
-        to.src_qpn = 1;
-        to.dest_qpn = from->src_qpn;
-        memcpy(to.sgid, from->dgid, 16);
-        memcpy(to.dgid, from->sgid, 16);
+        ib_mad_address_turn(&to, from);
         sm_send_mad(sm, &to, mad);
         return;
     }
@@ -525,18 +508,7 @@ void sm_receive(Sm *sm, const uint8_t *data, size_t len)
         sm->stats.packets_dropped++;
         return;
     }
-    memset(&from, 0, sizeof(from));
-    from.slid = packet.lrh.slid;
-    from.dlid = packet.lrh.dlid;
-    from.sl = packet.lrh.sl;
-    from.vl = packet.lrh.vl;
-    from.src_qpn = packet.deth.src_qpn;
-    from.dest_qpn = packet.bth.dest_qpn;
-    from.qkey = packet.deth.qkey;
-    from.pkey = packet.bth.pkey;
-    from.has_grh = packet.has_grh;
-    memcpy(from.sgid, packet.grh.sgid, 16);
-    memcpy(from.dgid, packet.grh.dgid, 16);
+    ib_mad_address_from(&from, &packet);
     memcpy(mad, copy + packet.header_len, sizeof(mad));
     if (packet.bth.dest_qpn == 0) {
         receive_qp0(sm, &from, mad);

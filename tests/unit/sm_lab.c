@@ -85,7 +85,7 @@ static void host_receive(LabHost *host, unsigned port, const uint8_t *p,
                          size_t len)
 {
     IbPacket packet;
-    IbMadAddress from = { 0 }, to;
+    IbMadAddress from, to;
     uint8_t mad[IB_MAD_LEN];
     unsigned out_port = port;
     LabMad *keep;
@@ -96,14 +96,7 @@ static void host_receive(LabHost *host, unsigned port, const uint8_t *p,
         return;
     }
     memcpy(mad, p + packet.header_len, IB_MAD_LEN);
-    from.slid = packet.lrh.slid;
-    from.dlid = packet.lrh.dlid;
-    from.sl = packet.lrh.sl;
-    from.vl = packet.lrh.vl;
-    from.src_qpn = packet.deth.src_qpn;
-    from.dest_qpn = packet.bth.dest_qpn;
-    from.qkey = packet.deth.qkey;
-    from.pkey = packet.bth.pkey;
+    ib_mad_address_from(&from, &packet);
     if (packet.bth.dest_qpn == 0) {
         g_assert_cmpuint(packet.lrh.vl, ==, IB_VL_MANAGEMENT);
         if (mad[3] == IB_METHOD_GET_RESP) {

@@ -13,7 +13,6 @@
 #include "fabric/fabric.h"
 #include "ib/bytes.h"
 
-#define MAX_HOSTS 4
 #define RUN_BUDGET 10000
 #define QPN 0x12
 #define PAYLOAD 100

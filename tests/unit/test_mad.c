@@ -303,6 +303,7 @@ static void test_mad_packet(void)
         .has_grh = true,
     };
     uint8_t p[IB_PACKET_MAX], mad[IB_MAD_LEN];
+    IbMadAddress from, to;
     IbPacket packet;
     size_t len;
 
@@ -327,6 +328,15 @@ static void test_mad_packet(void)
     g_assert_cmpint(ib_packet_parse(&packet, p, len), ==, IB_PACKET_OK);
     g_assert_true(ib_icrc_ok(p, len));
     g_assert_cmpuint(packet.payload_len, ==, IB_MAD_LEN);
+
+    /* And back: the answer to it. */
+    ib_mad_address_from(&from, &packet);
+    ib_mad_address_turn(&to, &from);
+    len = ib_mad_packet(p, &to, mad);
+    assert_hex(p, 68, "10 23 0007 0052 c001 60000000 0118 1b ff"
+               "202122232425262728292a2b2c2d2e2f"
+               "101112131415161718191a1b1c1d1e1f"
+               "64 40 8001 00 000001 00 000000 80010000 00 000123");
 }
 
 static void test_names(void)

@@ -467,22 +467,6 @@ static void sma_send(void *opaque, unsigned number, const IbMadAddress *to,
 /* Receiving                                                          */
 /* ------------------------------------------------------------------ */
 
-static void address_from(IbMadAddress *from, const IbPacket *pkt)
-{
-    memset(from, 0, sizeof(*from));
-    from->slid = pkt->lrh.slid;
-    from->dlid = pkt->lrh.dlid;
-    from->sl = pkt->lrh.sl;
-    from->vl = pkt->lrh.vl;
-    from->src_qpn = pkt->deth.src_qpn;
-    from->dest_qpn = pkt->bth.dest_qpn;
-    from->qkey = pkt->deth.qkey;
-    from->pkey = pkt->bth.pkey;
-    from->has_grh = pkt->has_grh;
-    memcpy(from->sgid, pkt->grh.sgid, 16);
-    memcpy(from->dgid, pkt->grh.dgid, 16);
-}
-
 /* MADs that an SM or a MAD client asked for, not questions to an agent. */
 static bool is_answer(const uint8_t *mad)
 {
@@ -517,7 +501,7 @@ static void receive_smp(EhcaPort *port, const IbPacket *pkt,
         ehca_ud_receive(port->smi, port, pkt, grh, payload);
         return;
     }
-    address_from(&from, pkt);
+    ib_mad_address_from(&from, pkt);
     memset(&to, 0, sizeof(to));
     switch (ib_sma_receive(&a->sma, port->number, &from, mad, &out_number,
                            &to)) {
@@ -536,7 +520,7 @@ static void receive_pma(EhcaPort *port, const IbPacket *pkt,
                         const uint8_t *payload)
 {
     uint8_t mad[IB_MAD_LEN];
-    IbMadAddress to;
+    IbMadAddress from, to;
 
     if (pkt->payload_len != IB_MAD_LEN ||
         pkt->bth.opcode != (IB_TRANSPORT_UD | IB_OP_SEND_ONLY)) {
@@ -553,14 +537,9 @@ static void receive_pma(EhcaPort *port, const IbPacket *pkt,
         port->stats.dropped_mgmt++;
         return;
     }
-    address_from(&to, pkt);
-    to.dlid = pkt->lrh.slid;
-    to.slid = pkt->lrh.dlid;
-    to.src_qpn = pkt->bth.dest_qpn;
-    to.dest_qpn = pkt->deth.src_qpn;
+    ib_mad_address_from(&from, pkt);
+    ib_mad_address_turn(&to, &from);
     to.vl = ehca_port_vl(port, to.sl);
-    memcpy(to.sgid, pkt->grh.dgid, 16);
-    memcpy(to.dgid, pkt->grh.sgid, 16);
     mgmt_queue(port, &to, mad);
 }
 
