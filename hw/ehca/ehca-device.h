@@ -106,6 +106,7 @@ struct EhcaDevice {
     unsigned events_first, events_count;
     uint64_t events_lost;
     bool phys_changed;
+    bool phys_dropped[EHCA_MAX_PORTS + 1];  /* since PHYS was last sent */
     EhcaLogLimit log_limit;
     int64_t sleeps_until_ns;     /* the thread's, while it sleeps */
 
@@ -156,7 +157,7 @@ void ehca_link_init(EhcaDevice *s);
 void ehca_link_start(EhcaDevice *s);
 /* Adapter's lock held, any thread. */
 void ehca_link_event(EhcaDevice *s, const EhcaEvent *event);
-void ehca_link_phys(EhcaDevice *s);
+void ehca_link_phys(EhcaDevice *s, unsigned port, bool enable);
 const char *ehca_link_state_name(EhcaLinkState state);
 
 #endif

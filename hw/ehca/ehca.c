@@ -207,7 +207,7 @@ void ehca_device_log_guest_error(EhcaLogLimit *limit, const char *name,
 
 static void ehca_op_port_enable(void *opaque, unsigned port, bool enable)
 {
-    ehca_link_phys(opaque);
+    ehca_link_phys(opaque, port, enable);
 }
 
 static void ehca_op_kick(void *opaque, unsigned port)

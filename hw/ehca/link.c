@@ -24,9 +24,11 @@
  * simple; packets do not pass here.  The engine's threads leave what they
  * have to say, state of the ports and events for the timeline, under the
  * adapter's lock, and schedule a bottom half.  Neither can grow: of events
- * the newest are kept and the rest counted, of a port only its present state
- * is sent, and nothing is taken from either while EHCA_OUT_MAX bytes wait for
- * a fabric that does not read.
+ * the newest are kept and the rest counted; of a port its present state is
+ * sent, and before that once that it dropped its link, if it did: a port that
+ * the SM takes down wants its link again at once, and the other end must see
+ * both (IBTA 14.2.5.6, PortState).  Nothing is taken from either while
+ * EHCA_OUT_MAX bytes wait for a fabric that does not read.
  *
  * Descriptors come with the first bytes of a message.  The chardev gives them
  * to whoever asks after a read, closes what the next read finds unclaimed,
@@ -176,9 +178,26 @@ static void ehca_link_give_up(EhcaDevice *s, const char *why)
 
 /* Talking */
 
+static void ehca_link_send_phys_of(EhcaDevice *s, unsigned port, bool enabled)
+{
+    IbLinkMessage message = {
+        .type = IB_LINK_PHYS,
+        .port = port,
+        .phys.enabled = enabled,
+    };
+
+    if (enabled == s->phys_sent[port]) {
+        return;
+    }
+    trace_ehca_link_phys(s->name, port, enabled ? "enabled" : "disabled");
+    s->phys_sent[port] = enabled;
+    ehca_link_send(s, &message);
+}
+
 static void ehca_link_send_phys(EhcaDevice *s)
 {
     bool wanted[EHCA_MAX_PORTS + 1] = { false };
+    bool dropped[EHCA_MAX_PORTS + 1] = { false };
 
     if (!ehca_link_has_room(s)) {
         return;
@@ -187,23 +206,16 @@ static void ehca_link_send_phys(EhcaDevice *s)
     s->phys_changed = false;
     for (unsigned port = 1; port <= s->num_ports; port++) {
         wanted[port] = ehca_port_wants_link(s->adapter, port);
+        dropped[port] = s->phys_dropped[port];
+        s->phys_dropped[port] = false;
     }
     ehca_device_unlock(s);
 
     for (unsigned port = 1; port <= s->num_ports; port++) {
-        IbLinkMessage message = {
-            .type = IB_LINK_PHYS,
-            .port = port,
-            .phys.enabled = wanted[port],
-        };
-
-        if (wanted[port] == s->phys_sent[port]) {
-            continue;
+        if (dropped[port]) {
+            ehca_link_send_phys_of(s, port, false);
         }
-        trace_ehca_link_phys(s->name, port,
-                             wanted[port] ? "enabled" : "disabled");
-        s->phys_sent[port] = wanted[port];
-        ehca_link_send(s, &message);
+        ehca_link_send_phys_of(s, port, wanted[port]);
     }
 }
 
@@ -253,8 +265,11 @@ static void ehca_link_bh(void *opaque)
     }
 }
 
-void ehca_link_phys(EhcaDevice *s)
+void ehca_link_phys(EhcaDevice *s, unsigned port, bool enable)
 {
+    if (!enable) {
+        s->phys_dropped[port] = true;
+    }
     if (s->link_bh && !s->phys_changed) {
         s->phys_changed = true;
         qemu_bh_schedule(s->link_bh);
@@ -342,6 +357,7 @@ static const char *ehca_link_welcome(EhcaDevice *s,
         s->links[port] = links[port];
         s->attached[port] = true;
         s->phys_sent[port] = false;
+        s->phys_dropped[port] = false;
         ehca_port_attach(s->adapter, port, &links[port].tx, &links[port].rx);
     }
     ehca_device_unlock(s);

@@ -103,6 +103,19 @@ class Management(WithPort):
         self.activate()
         self.assertTrue(next_is(0xB001800000000000), "available again")
 
+    def test_port_taken_down(self) -> None:
+        """The port wants its link again at once; the far end sees both."""
+        self.activate()
+        for _ in range(2):
+            self.assertEqual(self.fabric.expect(wire.PHYS)[1][0], 1)
+        info = self.smp(wire.METHOD_GET, wire.ATTR_PORT_INFO, 1)
+        self.smp(wire.METHOD_SET, wire.ATTR_PORT_INFO, 1,
+                 wire.with_bits(info, [(260, 4, abi.PORT_DOWN),
+                                       (264, 4, 0)]))
+        for enabled in (0, 1):
+            self.assertEqual(self.fabric.expect(wire.PHYS),
+                             (1, bytes([enabled, 0, 0, 0])))
+
     def test_perf_counters(self) -> None:
         for _ in range(5):
             self.smp(wire.METHOD_GET, wire.ATTR_NODE_INFO)
