@@ -376,6 +376,23 @@ static bool open_file(Capture *capture, char **error)
     return true;
 }
 
+/* Without its thread. */
+static void release(Capture *capture)
+{
+    if (capture->fd >= 0) {
+        close(capture->fd);
+    }
+    if (capture->wake_fd >= 0) {
+        close(capture->wake_fd);
+    }
+    g_free(capture->interfaces);
+    g_free(capture->received);
+    g_free(capture->lost);
+    g_free(capture->buffer);
+    g_free(capture->file);
+    g_free(capture);
+}
+
 Capture *capture_new(const Topology *topology, const char *file,
                      PcapngFormat format, const uint8_t *cables,
                      char **error)
@@ -414,18 +431,7 @@ Capture *capture_new(const Topology *topology, const char *file,
     return capture;
 
 failed:
-    if (capture->fd >= 0) {
-        close(capture->fd);
-    }
-    if (capture->wake_fd >= 0) {
-        close(capture->wake_fd);
-    }
-    g_free(capture->interfaces);
-    g_free(capture->received);
-    g_free(capture->lost);
-    g_free(capture->buffer);
-    g_free(capture->file);
-    g_free(capture);
+    release(capture);
     return NULL;
 }
 
@@ -452,14 +458,5 @@ void capture_free(Capture *capture, CaptureStatus *status)
     pthread_join(capture->thread, NULL);
     capture_status(capture, status);
     status->file = NULL;
-    if (capture->fd >= 0) {
-        close(capture->fd);
-    }
-    close(capture->wake_fd);
-    g_free(capture->interfaces);
-    g_free(capture->received);
-    g_free(capture->lost);
-    g_free(capture->buffer);
-    g_free(capture->file);
-    g_free(capture);
+    release(capture);
 }

@@ -31,24 +31,6 @@ typedef struct Command {
     char *(*print)(Daemon *daemon, JsonObject *args, GString *out);
 } Command;
 
-static void add_string(JsonBuilder *b, const char *name, const char *value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_string_value(b, value);
-}
-
-static void add_int(JsonBuilder *b, const char *name, int64_t value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_int_value(b, value);
-}
-
-static void add_bool(JsonBuilder *b, const char *name, bool value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_boolean_value(b, value);
-}
-
 static void add_double(JsonBuilder *b, const char *name, double value)
 {
     json_builder_set_member_name(b, name);
@@ -57,11 +39,8 @@ static void add_double(JsonBuilder *b, const char *name, double value)
 
 static void add_guid(JsonBuilder *b, const char *name, uint64_t guid)
 {
-    char text[19];
-
     if (guid) {
-        g_snprintf(text, sizeof(text), "0x%016" G_GINT64_MODIFIER "x", guid);
-        add_string(b, name, text);
+        json_add_hex64(b, name, guid);
     } else {
         json_builder_set_member_name(b, name);
         json_builder_add_null_value(b);
@@ -184,17 +163,17 @@ static void put_cables(JsonBuilder *b, const Snapshot *snapshot)
         const CableSnapshot *cable = &snapshot->cables[i];
 
         json_builder_begin_object(b);
-        add_string(b, "name", topology->cables[i].name);
+        json_add_string(b, "name", topology->cables[i].name);
         for (int e = 0; e < 2; e++) {
             char *name = end_name(topology, &topology->cables[i].ends[e]);
 
-            add_string(b, e ? "b" : "a", name);
+            json_add_string(b, e ? "b" : "a", name);
             g_free(name);
         }
-        add_bool(b, "plugged", cable->plugged);
-        add_bool(b, "up", cable->link);
-        add_string(b, "speed", topology_speed_name(cable->speed));
-        add_string(b, "width", topology_width_name(cable->width));
+        json_add_bool(b, "plugged", cable->plugged);
+        json_add_bool(b, "up", cable->link);
+        json_add_string(b, "speed", topology_speed_name(cable->speed));
+        json_add_string(b, "width", topology_width_name(cable->width));
         if (fabric_fault_any(&cable->fault)) {
             json_builder_set_member_name(b, "fault");
             put_fault(b, &cable->fault);
@@ -210,14 +189,14 @@ static void put_port(JsonBuilder *b, const Snapshot *snapshot,
     const PortSnapshot *p = &node->ports[port];
 
     json_builder_begin_object(b);
-    add_int(b, "port", port);
+    json_add_int(b, "port", port);
     if (p->cable >= 0) {
-        add_string(b, "cable", snapshot->topology->cables[p->cable].name);
-        add_bool(b, "up", snapshot->cables[p->cable].link);
+        json_add_string(b, "cable", snapshot->topology->cables[p->cable].name);
+        json_add_bool(b, "up", snapshot->cables[p->cable].link);
     }
     if (is_switch) {
-        add_string(b, "state", ib_port_state_name(p->state));
-        add_string(b, "phys_state", ib_phys_state_name(p->phys_state));
+        json_add_string(b, "state", ib_port_state_name(p->state));
+        json_add_string(b, "phys_state", ib_phys_state_name(p->phys_state));
     }
     json_builder_end_object(b);
 }
@@ -236,13 +215,13 @@ static void put_nodes(JsonBuilder *b, const Snapshot *snapshot,
             continue;
         }
         json_builder_begin_object(b);
-        add_string(b, "name", topology->nodes[i].name);
+        json_add_string(b, "name", topology->nodes[i].name);
         if (!is_switch) {
-            add_bool(b, "attached", node->attached);
+            json_add_bool(b, "attached", node->attached);
         }
         add_guid(b, "guid", node->guid);
         if (is_switch) {
-            add_int(b, "lid", node->lid);
+            json_add_int(b, "lid", node->lid);
         }
         json_builder_set_member_name(b, "ports");
         if (with_ports) {
@@ -263,14 +242,14 @@ static void put_capture(JsonBuilder *b, const char *file,
                         const CaptureStatus *status)
 {
     json_builder_begin_object(b);
-    add_string(b, "file", file);
-    add_bool(b, "pipe", status->is_pipe);
-    add_bool(b, "connected", status->connected);
-    add_int(b, "packets", status->packets);
-    add_int(b, "bytes", status->bytes);
-    add_int(b, "dropped", status->dropped);
+    json_add_string(b, "file", file);
+    json_add_bool(b, "pipe", status->is_pipe);
+    json_add_bool(b, "connected", status->connected);
+    json_add_int(b, "packets", status->packets);
+    json_add_int(b, "bytes", status->bytes);
+    json_add_int(b, "dropped", status->dropped);
     if (status->failure) {
-        add_string(b, "failure", status->failure);
+        json_add_string(b, "failure", status->failure);
     }
     json_builder_end_object(b);
 }
@@ -322,8 +301,8 @@ static char *cmd_quit(Daemon *daemon, JsonObject *args, JsonBuilder *b)
 static char *cmd_version(Daemon *daemon, JsonObject *args, JsonBuilder *b)
 {
     json_builder_begin_object(b);
-    add_string(b, "ehca-fabric", FABRIC_VERSION);
-    add_int(b, "link-version", IB_LINK_VERSION);
+    json_add_string(b, "ehca-fabric", FABRIC_VERSION);
+    json_add_int(b, "link-version", IB_LINK_VERSION);
     json_builder_end_object(b);
     return NULL;
 }
@@ -350,14 +329,14 @@ static char *cmd_status(Daemon *daemon, JsonObject *args, JsonBuilder *b)
     int64_t now = ib_clock_now(&daemon->clock);
 
     json_builder_begin_object(b);
-    add_string(b, "version", FABRIC_VERSION);
-    add_string(b, "topology", daemon->topology->file);
-    add_int(b, "seed", daemon->seed);
+    json_add_string(b, "version", FABRIC_VERSION);
+    json_add_string(b, "topology", daemon->topology->file);
+    json_add_int(b, "seed", daemon->seed);
     add_double(b, "uptime", (double)(now - daemon->started_ns) / IB_SEC);
-    add_int(b, "monotonic_ns", now);
-    add_int(b, "packets", snapshot->moved);
-    add_int(b, "next-event", events_next_seq(daemon->events));
-    add_int(b, "events-lost", runner_events_lost(daemon->runner));
+    json_add_int(b, "monotonic_ns", now);
+    json_add_int(b, "packets", snapshot->moved);
+    json_add_int(b, "next-event", events_next_seq(daemon->events));
+    json_add_int(b, "events-lost", runner_events_lost(daemon->runner));
     json_builder_set_member_name(b, "cables");
     put_cables(b, snapshot);
     json_builder_set_member_name(b, "hosts");
@@ -415,10 +394,10 @@ static char *cable_set(Daemon *daemon, JsonObject *args, JsonBuilder *b,
     }
     runner_call(daemon->runner, call_cable_set, &call);
     json_builder_begin_object(b);
-    add_string(b, "cable", name);
-    add_bool(b, "plugged", plugged);
-    add_bool(b, "changed", call.changed);
-    add_bool(b, "up", call.link);
+    json_add_string(b, "cable", name);
+    json_add_bool(b, "plugged", plugged);
+    json_add_bool(b, "changed", call.changed);
+    json_add_bool(b, "up", call.link);
     json_builder_end_object(b);
     return NULL;
 }
@@ -479,7 +458,7 @@ static char *cmd_fault(Daemon *daemon, JsonObject *args, JsonBuilder *b)
         return g_strdup("no memory for the delay line");
     }
     json_builder_begin_object(b);
-    add_string(b, "cable", name);
+    json_add_string(b, "cable", name);
     json_builder_set_member_name(b, "fault");
     put_fault(b, &call.fault);
     json_builder_end_object(b);
@@ -601,8 +580,8 @@ static char *cmd_capture_start(Daemon *daemon, JsonObject *args,
         return error;
     }
     json_builder_begin_object(b);
-    add_string(b, "file", file);
-    add_int(b, "cables", count);
+    json_add_string(b, "file", file);
+    json_add_int(b, "cables", count);
     json_builder_end_object(b);
     return NULL;
 }
@@ -653,7 +632,7 @@ static void put_cable_counters(JsonBuilder *b, const Snapshot *snapshot,
     const FabricCableStats *stats = &snapshot->cables[cable].stats;
 
     json_builder_begin_object(b);
-    add_string(b, "name", t->name);
+    json_add_string(b, "name", t->name);
     json_builder_set_member_name(b, "directions");
     json_builder_begin_array(b);
     for (int d = 0; d < 2; d++) {
@@ -661,18 +640,18 @@ static void put_cable_counters(JsonBuilder *b, const Snapshot *snapshot,
         char *to = end_name(snapshot->topology, &t->ends[!d]);
 
         json_builder_begin_object(b);
-        add_string(b, "from", from);
-        add_string(b, "to", to);
-        add_int(b, "packets", stats->packets[d]);
-        add_int(b, "bytes", stats->bytes[d]);
-        add_int(b, "duplicated", stats->duplicated[d]);
-        add_int(b, "corrupted", stats->corrupted[d]);
-        add_int(b, "delayed", stats->delayed[d]);
+        json_add_string(b, "from", from);
+        json_add_string(b, "to", to);
+        json_add_int(b, "packets", stats->packets[d]);
+        json_add_int(b, "bytes", stats->bytes[d]);
+        json_add_int(b, "duplicated", stats->duplicated[d]);
+        json_add_int(b, "corrupted", stats->corrupted[d]);
+        json_add_int(b, "delayed", stats->delayed[d]);
         json_builder_set_member_name(b, "dropped");
         json_builder_begin_object(b);
         for (unsigned i = 1; i < FABRIC_DROP_COUNT; i++) {
             if (stats->drops[d][i]) {
-                add_int(b, fabric_drop_name(i), stats->drops[d][i]);
+                json_add_int(b, fabric_drop_name(i), stats->drops[d][i]);
             }
         }
         json_builder_end_object(b);
@@ -699,20 +678,20 @@ static void put_switch_counters(JsonBuilder *b, const Snapshot *snapshot,
     const TopologyNode *t = &snapshot->topology->nodes[node];
 
     json_builder_begin_object(b);
-    add_string(b, "name", t->name);
+    json_add_string(b, "name", t->name);
     json_builder_set_member_name(b, "ports");
     json_builder_begin_array(b);
     for (unsigned p = 0; p <= t->num_ports; p++) {
         const PortSnapshot *port = &snapshot->nodes[node].ports[p];
 
         json_builder_begin_object(b);
-        add_int(b, "port", p);
+        json_add_int(b, "port", p);
         for (size_t i = 0; i < G_N_ELEMENTS(fields); i++) {
             uint64_t value;
 
             memcpy(&value, (const uint8_t *)&port->counters +
                            fields[i].offset, sizeof(value));
-            add_int(b, fields[i].name, value);
+            json_add_int(b, fields[i].name, value);
         }
         json_builder_end_object(b);
     }
@@ -845,7 +824,7 @@ static char *cmd_commands(Daemon *daemon, JsonObject *args, JsonBuilder *b)
     json_builder_begin_array(b);
     for (size_t i = 0; i < G_N_ELEMENTS(commands); i++) {
         json_builder_begin_object(b);
-        add_string(b, "name", commands[i].name);
+        json_add_string(b, "name", commands[i].name);
         json_builder_end_object(b);
     }
     json_builder_end_array(b);
@@ -935,8 +914,8 @@ static char *error_reply(const char *class, const char *desc, JsonNode *id)
     json_builder_begin_object(b);
     json_builder_set_member_name(b, "error");
     json_builder_begin_object(b);
-    add_string(b, "class", class);
-    add_string(b, "desc", desc);
+    json_add_string(b, "class", class);
+    json_add_string(b, "desc", desc);
     json_builder_end_object(b);
     if (id) {
         json_builder_set_member_name(b, "id");

@@ -89,14 +89,19 @@ bool daemon_capture_start(Daemon *daemon, const char *file,
 void daemon_capture_stop(Daemon *daemon, unsigned slot,
                          CaptureStatus *status);
 
-/* json.c: text from outside. */
+/* json.c */
 /*
- * A JSON object, or NULL and *error (static): bounded depth, valid UTF-8.
- * Free with json_node_unref().
+ * Text from outside: a JSON object, or NULL and *error (static); bounded
+ * depth, valid UTF-8.  Free with json_node_unref().
  */
 JsonNode *json_from_outside(const char *text, size_t len,
                             const char **error);
 char *json_to_text(JsonNode *node);          /* one line; takes @node */
+/* Members of the object that is being built. */
+void json_add_string(JsonBuilder *b, const char *name, const char *value);
+void json_add_int(JsonBuilder *b, const char *name, int64_t value);
+void json_add_bool(JsonBuilder *b, const char *name, bool value);
+void json_add_hex64(JsonBuilder *b, const char *name, uint64_t value);
 
 /*
  * Finds where one object ends in a stream of bytes.  Feed them one by one;

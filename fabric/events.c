@@ -21,39 +21,12 @@ struct Events {
     uint64_t lost_told;
 };
 
-/* Shorthand for members of the object that is being built. */
-static void add_string(JsonBuilder *b, const char *name, const char *value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_string_value(b, value);
-}
-
-static void add_int(JsonBuilder *b, const char *name, int64_t value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_int_value(b, value);
-}
-
-static void add_bool(JsonBuilder *b, const char *name, bool value)
-{
-    json_builder_set_member_name(b, name);
-    json_builder_add_boolean_value(b, value);
-}
-
-static void add_hex64(JsonBuilder *b, const char *name, uint64_t value)
-{
-    char text[19];
-
-    g_snprintf(text, sizeof(text), "0x%016" G_GINT64_MODIFIER "x", value);
-    add_string(b, name, text);
-}
-
 static JsonBuilder *begin(const char *name)
 {
     JsonBuilder *b = json_builder_new();
 
     json_builder_begin_object(b);
-    add_string(b, "event", name);
+    json_add_string(b, "event", name);
     json_builder_set_member_name(b, "data");
     json_builder_begin_object(b);
     return b;
@@ -75,11 +48,11 @@ static void end(Events *events, JsonBuilder *b, int64_t now_ns,
     json_builder_end_object(b);
     json_builder_set_member_name(b, "timestamp");
     json_builder_begin_object(b);
-    add_int(b, "seconds", real_ns / IB_SEC);
-    add_int(b, "microseconds", real_ns % IB_SEC / IB_USEC);
+    json_add_int(b, "seconds", real_ns / IB_SEC);
+    json_add_int(b, "microseconds", real_ns % IB_SEC / IB_USEC);
     json_builder_end_object(b);
-    add_int(b, "monotonic_ns", now_ns);
-    add_int(b, "seq", seq);
+    json_add_int(b, "monotonic_ns", now_ns);
+    json_add_int(b, "seq", seq);
     json_builder_end_object(b);
 
     g_free(kept->line);
@@ -95,14 +68,14 @@ static void add_where(JsonBuilder *b, const Topology *topology,
                       const FabricEvent *event)
 {
     if (event->node >= 0) {
-        add_string(b, "node", topology->nodes[event->node].name);
+        json_add_string(b, "node", topology->nodes[event->node].name);
         if (event->type != FABRIC_EVENT_NODE_ATTACHED &&
             event->type != FABRIC_EVENT_NODE_GONE) {
-            add_int(b, "port", event->port);
+            json_add_int(b, "port", event->port);
         }
     }
     if (event->cable >= 0) {
-        add_string(b, "cable", topology->cables[event->cable].name);
+        json_add_string(b, "cable", topology->cables[event->cable].name);
     }
 }
 
@@ -112,7 +85,7 @@ static void add_end(JsonBuilder *b, const char *name,
     char *text = g_strdup_printf("%s/%u", topology->nodes[end->node].name,
                                  end->port);
 
-    add_string(b, name, text);
+    json_add_string(b, name, text);
     g_free(text);
 }
 
@@ -124,37 +97,37 @@ static void add_gid(JsonBuilder *b, const uint8_t *gid)
         g_string_append_printf(text, "%s%02x%02x", i ? ":" : "", gid[i],
                                gid[i + 1]);
     }
-    add_string(b, "gid", text->str);
+    json_add_string(b, "gid", text->str);
     g_string_free(text, true);
 }
 
 static void add_mad(JsonBuilder *b, const FabricEvent *event)
 {
-    add_string(b, "class", ib_class_name(event->mad.mgmt_class));
-    add_string(b, "method", ib_method_name(event->mad.method));
-    add_string(b, "attribute", ib_attr_name(event->mad.mgmt_class,
-                                            event->mad.attr_id));
-    add_int(b, "status", event->mad.status);
+    json_add_string(b, "class", ib_class_name(event->mad.mgmt_class));
+    json_add_string(b, "method", ib_method_name(event->mad.method));
+    json_add_string(b, "attribute", ib_attr_name(event->mad.mgmt_class,
+                                                 event->mad.attr_id));
+    json_add_int(b, "status", event->mad.status);
     if (event->type == FABRIC_EVENT_TRAP) {
-        add_int(b, "lid", event->mad.slid);      /* who traps */
+        json_add_int(b, "lid", event->mad.slid);      /* who traps */
     }
-    add_int(b, "slid", event->mad.slid);
-    add_int(b, "dlid", event->mad.dlid);
-    add_hex64(b, "tid", event->mad.tid);
-    add_bool(b, "delivered", event->mad.delivered);
+    json_add_int(b, "slid", event->mad.slid);
+    json_add_int(b, "dlid", event->mad.dlid);
+    json_add_hex64(b, "tid", event->mad.tid);
+    json_add_bool(b, "delivered", event->mad.delivered);
     if (event->mad.mgmt_class == IB_CLASS_CM) {
-        add_int(b, "local_id", event->mad.local_id);
-        add_int(b, "remote_id", event->mad.remote_id);
+        json_add_int(b, "local_id", event->mad.local_id);
+        json_add_int(b, "remote_id", event->mad.remote_id);
         if (event->mad.attr_id == IB_CM_REJ) {
-            add_int(b, "reason", event->mad.reason);
-            add_string(b, "text", ib_cm_rej_name(event->mad.reason));
+            json_add_int(b, "reason", event->mad.reason);
+            json_add_string(b, "text", ib_cm_rej_name(event->mad.reason));
         } else if (event->mad.attr_id == IB_CM_APR) {
-            add_int(b, "reason", event->mad.reason);
-            add_string(b, "text", ib_cm_apr_name(event->mad.reason));
+            json_add_int(b, "reason", event->mad.reason);
+            json_add_string(b, "text", ib_cm_apr_name(event->mad.reason));
         }
     } else {
-        add_int(b, "trap", event->mad.trap);
-        add_string(b, "text", ib_trap_name(event->mad.trap));
+        json_add_int(b, "trap", event->mad.trap);
+        json_add_string(b, "text", ib_trap_name(event->mad.trap));
         if (event->mad.has_gid) {
             add_gid(b, event->mad.gid);
         }
@@ -163,19 +136,19 @@ static void add_mad(JsonBuilder *b, const FabricEvent *event)
 
 static void add_dropped(JsonBuilder *b, const FabricEvent *event)
 {
-    add_string(b, "why", fabric_drop_name(event->dropped.drop));
+    json_add_string(b, "why", fabric_drop_name(event->dropped.drop));
     if (event->dropped.drop == FABRIC_DROP_BAD_PACKET) {
-        add_string(b, "text", ib_packet_error_name(event->dropped.error));
+        json_add_string(b, "text", ib_packet_error_name(event->dropped.error));
     } else {
-        add_string(b, "text", fabric_drop_text(event->dropped.drop));
-        add_string(b, "opcode", ib_opcode_name(event->dropped.opcode));
+        json_add_string(b, "text", fabric_drop_text(event->dropped.drop));
+        json_add_string(b, "opcode", ib_opcode_name(event->dropped.opcode));
     }
-    add_int(b, "vl", event->dropped.vl);
-    add_int(b, "slid", event->dropped.slid);
-    add_int(b, "dlid", event->dropped.dlid);
-    add_int(b, "dest_qpn", event->dropped.dest_qpn);
-    add_int(b, "psn", event->dropped.psn);
-    add_int(b, "suppressed", event->dropped.suppressed);
+    json_add_int(b, "vl", event->dropped.vl);
+    json_add_int(b, "slid", event->dropped.slid);
+    json_add_int(b, "dlid", event->dropped.dlid);
+    json_add_int(b, "dest_qpn", event->dropped.dest_qpn);
+    json_add_int(b, "psn", event->dropped.psn);
+    json_add_int(b, "suppressed", event->dropped.suppressed);
 }
 
 static void fabric_event_json(Events *events, const FabricEvent *event)
@@ -186,22 +159,22 @@ static void fabric_event_json(Events *events, const FabricEvent *event)
     add_where(b, topology, event);
     switch (event->type) {
     case FABRIC_EVENT_CABLE:
-        add_bool(b, "plugged", event->plug.plugged);
+        json_add_bool(b, "plugged", event->plug.plugged);
         break;
     case FABRIC_EVENT_LINK:
-        add_bool(b, "up", event->link.up);
-        add_string(b, "speed", topology_speed_name(event->link.speed));
-        add_string(b, "width", topology_width_name(event->link.width));
+        json_add_bool(b, "up", event->link.up);
+        json_add_string(b, "speed", topology_speed_name(event->link.speed));
+        json_add_string(b, "width", topology_width_name(event->link.width));
         add_end(b, "a", topology, &topology->cables[event->cable].ends[0]);
         add_end(b, "b", topology, &topology->cables[event->cable].ends[1]);
         break;
     case FABRIC_EVENT_PORT_STATE:
-        add_string(b, "from", ib_port_state_name(event->state.old_state));
-        add_string(b, "to", ib_port_state_name(event->state.new_state));
+        json_add_string(b, "from", ib_port_state_name(event->state.old_state));
+        json_add_string(b, "to", ib_port_state_name(event->state.new_state));
         break;
     case FABRIC_EVENT_NODE_ATTACHED:
-        add_hex64(b, "guid", event->attached.guid);
-        add_int(b, "ports", event->attached.num_ports);
+        json_add_hex64(b, "guid", event->attached.guid);
+        json_add_int(b, "ports", event->attached.num_ports);
         break;
     case FABRIC_EVENT_NODE_GONE:
         break;
@@ -231,7 +204,7 @@ void events_drain(Events *events)
     if (lost != events->lost_told) {
         JsonBuilder *b = begin("EVENTS_LOST");
 
-        add_int(b, "count", lost - events->lost_told);
+        json_add_int(b, "count", lost - events->lost_told);
         events->lost_told = lost;
         end(events, b, ib_clock_now(&daemon->clock), -1);
     }
@@ -249,9 +222,9 @@ const char *events_node_event(Events *events, int node, unsigned port,
         return error;
     }
     b = begin("NODE_EVENT");
-    add_string(b, "node", daemon->topology->nodes[node].name);
+    json_add_string(b, "node", daemon->topology->nodes[node].name);
     if (port) {
-        add_int(b, "port", port);
+        json_add_int(b, "port", port);
     }
     json_builder_set_member_name(b, "event");
     json_builder_add_value(b, object);
@@ -265,9 +238,9 @@ void events_node_error(Events *events, int node, const char *why)
     JsonBuilder *b = begin("NODE_ERROR");
 
     if (node >= 0) {
-        add_string(b, "node", daemon->topology->nodes[node].name);
+        json_add_string(b, "node", daemon->topology->nodes[node].name);
     }
-    add_string(b, "why", why);
+    json_add_string(b, "why", why);
     end(events, b, ib_clock_now(&daemon->clock), -1);
 }
 
@@ -276,12 +249,12 @@ void events_capture(Events *events, const char *file, const char *what,
 {
     JsonBuilder *b = begin("CAPTURE");
 
-    add_string(b, "file", file);
-    add_string(b, "what", what);
-    add_int(b, "packets", status->packets);
-    add_int(b, "dropped", status->dropped);
+    json_add_string(b, "file", file);
+    json_add_string(b, "what", what);
+    json_add_int(b, "packets", status->packets);
+    json_add_int(b, "dropped", status->dropped);
     if (status->failure) {
-        add_string(b, "failure", status->failure);
+        json_add_string(b, "failure", status->failure);
     }
     end(events, b, ib_clock_now(&events->daemon->clock), -1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * JSON from outside.  json-glib's parser recurses, so the depth is checked
- * before it sees the text.
+ * JSON from outside, and shorthand for our own.  json-glib's parser recurses,
+ * so the depth is checked before it sees the text.
  */
 #include <string.h>
 
@@ -107,4 +107,30 @@ char *json_to_text(JsonNode *node)
     g_object_unref(generator);
     json_node_unref(node);
     return text;
+}
+
+void json_add_string(JsonBuilder *b, const char *name, const char *value)
+{
+    json_builder_set_member_name(b, name);
+    json_builder_add_string_value(b, value);
+}
+
+void json_add_int(JsonBuilder *b, const char *name, int64_t value)
+{
+    json_builder_set_member_name(b, name);
+    json_builder_add_int_value(b, value);
+}
+
+void json_add_bool(JsonBuilder *b, const char *name, bool value)
+{
+    json_builder_set_member_name(b, name);
+    json_builder_add_boolean_value(b, value);
+}
+
+void json_add_hex64(JsonBuilder *b, const char *name, uint64_t value)
+{
+    char text[19];
+
+    g_snprintf(text, sizeof(text), "0x%016" G_GINT64_MODIFIER "x", value);
+    json_add_string(b, name, text);
 }
