@@ -34,7 +34,6 @@
 #define AT_WIRE_VERSION		1
 #define AT_RING_BYTES		(1 << 20)
 #define AT_RING_SLOTS_MIN	2
-#define AT_RD_DEPTH		4
 
 enum at_kind {
 	AT_DATA = 1,

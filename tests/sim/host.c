@@ -670,23 +670,6 @@ HostMr *host_mr_new(Host *h, size_t length, uint32_t access)
     return mr;
 }
 
-int64_t host_mr_free(HostMr *mr)
-{
-    int64_t rc = call(mr->host, EHCA_H_FREE_RESOURCE, ARGS(mr->handle, 0),
-                      NULL);
-
-    if (rc == EHCA_RC_SUCCESS) {
-        HostMr **at = &mr->host->mrs;
-
-        while (*at != mr) {
-            at = &(*at)->next;
-        }
-        *at = mr->next;
-        free(mr);
-    }
-    return rc;
-}
-
 /* ------------------------------------------------------------------ */
 /* Queue pairs (doc 5.3, 11, 17)                                      */
 /* ------------------------------------------------------------------ */

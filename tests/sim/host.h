@@ -210,7 +210,6 @@ void host_cq_arm(HostCq *cq, bool solicited_only);
 
 /* @access: EHCA_MR_*; page size 4 KiB. */
 HostMr *host_mr_new(Host *host, size_t length, uint32_t access);
-int64_t host_mr_free(HostMr *mr);
 static inline HostSge host_sge(const HostMr *mr, uint64_t offset,
                                uint32_t length)
 {

@@ -12,7 +12,6 @@ DYN = struct.Struct("<qQ")
 SHT_DYNAMIC = 6
 SHT_NOBITS = 8
 DT_NEEDED = 1
-DT_SONAME = 14
 EM_PPC64 = 21
 
 
