@@ -50,7 +50,8 @@
 #define AT_MAX_QUEUED		4096	/* control messages */
 
 #define AT_PATH_RETRY_MS	1000
-#define AT_LAP_RETRY_MS		2000
+#define AT_LAP_FIRST_MS		50U
+#define AT_LAP_RETRY_MS		2000U
 #define AT_ARM_POLL_MIN_MS	20
 #define AT_ARM_POLL_MAX_MS	500
 #define AT_STILL_REARM_MS	2000

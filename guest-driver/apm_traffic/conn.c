@@ -479,10 +479,16 @@ static int at_migrate(const char *why, bool force)
 /* ------------------------------------------------------------------ */
 /* LAP, active side */
 
+/*
+ * Soon at first: right after PORT_ACTIVE the kernel's SA client may not know
+ * the subnet manager's address yet.
+ */
 static void at_lap_later(void)
 {
+	unsigned int ms = AT_LAP_FIRST_MS << min(at.lap_try, 8U);
+
 	mod_delayed_work(at_wq, &at.lap_work,
-			 msecs_to_jiffies(AT_LAP_RETRY_MS));
+			 msecs_to_jiffies(min(ms, AT_LAP_RETRY_MS)));
 }
 
 static int at_lap_ask(void)
