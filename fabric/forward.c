@@ -978,9 +978,10 @@ static unsigned turn(Fabric *fabric, FabricSource *source, unsigned budget)
     while (n < budget && forward_one(fabric, source)) {
         n++;
     }
+    /* Also when nothing moved: a plan may have emptied a VL15 buffer. */
+    fabric_kick_flush(fabric);
     if (n) {
         fabric->moved += n;
-        fabric_kick_flush(fabric);
         fabric->now = ib_clock_now(fabric->clock);
     }
     if (fabric->num_dirty) {

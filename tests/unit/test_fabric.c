@@ -44,6 +44,7 @@ typedef struct Host {
     unsigned num_ports;
     bool up[3];
     unsigned kicks[3], broken[3];
+    struct Host *kick_drains;        /* port 1 of that host */
 } Host;
 
 typedef struct Rig {
@@ -71,7 +72,16 @@ static void on_link(void *opaque, void *node, unsigned port, bool up,
 
 static void on_kick(void *opaque, void *node, unsigned port)
 {
-    ((Host *)node)->kicks[port]++;
+    Host *host = node;
+    uint32_t len;
+
+    host->kicks[port]++;
+    if (host->kick_drains) {
+        while (ib_ring_peek(&host->kick_drains->rx[1], &len)) {
+            ib_ring_consume(&host->kick_drains->rx[1]);
+        }
+        g_assert_true(ib_ring_consumer_sleep(&host->kick_drains->rx[1]));
+    }
 }
 
 static void on_broken(void *opaque, void *node, unsigned port)
@@ -733,6 +743,42 @@ static void test_sleep(void)
     rig_fini(&rig);
 }
 
+/*
+ * A multicast packet that cannot go on because one receiver is full has, on
+ * its way, delivered what waited in the VL15 buffer of another: who sleeps
+ * there is woken.
+ */
+static void test_kick_of_blocked(void)
+{
+    uint8_t data[IB_SMP_DATA_LEN] = { 0 };
+    IbPacket packet;
+    unsigned kicks;
+    Rig rig;
+
+    rig_init(&rig);
+    configure(&rig);
+    set_multicast(&rig, "", 1 << 1 | 1 << 4);
+    for (unsigned i = 0; i < IB_RING_SLOTS; i++) {
+        send_data(&rig.sm, 1, LID_SM, LID_A, i);
+        send_data(&rig.sm, 1, LID_SM, LID_B1, i);
+        run(&rig);
+    }
+    g_assert_cmpint(smp(&rig, "1", IB_METHOD_GET, IB_SM_NODE_INFO, 0, data),
+                    ==, -1);
+    g_assert_true(ib_ring_consumer_sleep(&rig.c.rx[1]));
+    /* a takes its packets and sleeps after b's turn, before that of sm. */
+    rig.c.kick_drains = &rig.a;
+    send_data(&rig.b, 2, LID_B2, LID_C, 1);
+    send_data(&rig.sm, 1, LID_SM, MLID, 2);
+    kicks = rig.a.kicks[1];
+    run(&rig);
+    g_assert_cmpuint(rig.a.kicks[1], ==, kicks + 1);
+    g_assert_true(receive(&rig.a, 1, &packet));
+    g_assert_cmpuint(packet.lrh.vl, ==, IB_VL_MANAGEMENT);
+    expect_nothing(&rig.a, 1);               /* the other waits for b */
+    rig_fini(&rig);
+}
+
 /* A host that takes nothing: lifetime, stall, and others are not starved. */
 static void test_lifetime(void)
 {
@@ -1332,6 +1378,7 @@ int main(int argc, char **argv)
     g_test_add_func("/fabric/multicast", test_multicast);
     g_test_add_func("/fabric/credits", test_credits);
     g_test_add_func("/fabric/sleep", test_sleep);
+    g_test_add_func("/fabric/kick-of-blocked", test_kick_of_blocked);
     g_test_add_func("/fabric/lifetime", test_lifetime);
     g_test_add_func("/fabric/pull", test_pull);
     g_test_add_func("/fabric/gone-while-blocked", test_gone_while_blocked);
