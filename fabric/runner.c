@@ -246,7 +246,8 @@ static gboolean on_notify(gint fd, GIOCondition condition, gpointer opaque)
     Runner *runner = opaque;
 
     ib_link_unkick(fd);
-    atomic_store(&runner->notified, false);
+    /* An exchange: what was left by one who found it set is seen below. */
+    (void)atomic_exchange(&runner->notified, false);
     runner->woken(runner->opaque);
     return G_SOURCE_CONTINUE;
 }
