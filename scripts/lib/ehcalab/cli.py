@@ -242,7 +242,8 @@ def events(args: argparse.Namespace) -> int:
     state = read_state(Path(args.lab))
     control = JsonSocket(Path(state["sockets"]) / "control.sock",
                          "the fabric", show, timeout=2.0)
-    control.closed.wait()
+    while not control.closed.wait(1.0):
+        pass
     return 0
 
 
@@ -335,11 +336,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def terminate(*_: object) -> None:
+    """SIGTERM: leave by the way that stops what was started, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
+
+
 def main() -> int:
     """Entry point; every expected failure is one clear message."""
     args = parser().parse_args()
     # A run that is told to stop must stop what it started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, terminate)
     try:
         return args.function(args)
     except ScenarioError as exc:
