@@ -111,7 +111,7 @@ void ib_sma_fini(IbSma *sma);
  * ops->changed.
  */
 void ib_sma_port_enable(IbSma *sma, unsigned port, bool enable);
-/* The link trained (both ends enabled, cable in).  Speed/width: PortInfo codes. */
+/* The link trained (both ends enabled, cable in); PortInfo codes. */
 void ib_sma_link_up(IbSma *sma, unsigned port, uint8_t speed, uint8_t width);
 void ib_sma_link_down(IbSma *sma, unsigned port);
 bool ib_sma_port_usable(const IbSma *sma, unsigned port); /* Active */

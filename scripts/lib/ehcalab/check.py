@@ -5,9 +5,9 @@ Theory of operation
   First scripts/setup all.  Then the suites: `meson test` for what needs no
   QEMU (unit, sim, fuzz, interop), whose cases are counted from meson's JUnit
   report, and the programs of SUITES, each of which ends its output with a
-  line "N passed, N failed, N skipped".  A suite that fails in any other way (no
-  such line, a bad exit status, too much time) counts as one failure, so the
-  sum cannot hide it.  The last line is the sum; the exit status is 0 if
+  line "N passed, N failed, N skipped".  A suite that fails in any other way
+  (no such line, a bad exit status, too much time) counts as one failure, so
+  the sum cannot hide it.  The last line is the sum; the exit status is 0 if
   nothing failed and something passed.
 """
 from __future__ import annotations

@@ -229,8 +229,8 @@ class Lab:
 
     def _start_guest(self, node: str) -> None:
         config = guest.Guest(
-            node, self.sockets, self.dir, series=self.kernel, memory=self.memory,
-            ssh_port=guest.free_port(),
+            node, self.sockets, self.dir, series=self.kernel,
+            memory=self.memory, ssh_port=guest.free_port(),
             extra=guest.ehca_argv(node, self.link_path, {
                 "port-activation": self.options["port-activation"]}
                 if "port-activation" in self.options else {}))

@@ -63,7 +63,8 @@ class Kernel:
     @property
     def headers(self) -> Path:
         """What `make -C` is given to build modules."""
-        return Path(self.root) / "usr" / "src" / f"linux-headers-{self.release}"
+        return (Path(self.root) / "usr" / "src"
+                / f"linux-headers-{self.release}")
 
     @property
     def built_modules(self) -> Path:
