@@ -1054,7 +1054,8 @@ static void run_world(Bench *b, const WorldCase *c)
     for (uint64_t seed = 1; seed <= 3; seed++) {
         WorldOptions options = {
             .seed = seed, .failovers = c->failovers, .topology = c->topology,
-            .verbose = verbose, .replay = "sim (see --cases)",
+            .verbose = verbose, .replay = "sim --verbose --cases",
+            .replay_is_whole = true,
         };
         char error[256];
         World *w;
@@ -1200,7 +1201,7 @@ static void reports(Bench *b)
 {
     WorldOptions options = {
         .seed = 5, .topology = TOPOLOGY_TWO_RAILS, .verbose = verbose,
-        .replay = "sim (see --cases)",
+        .replay = "sim --verbose --cases reports", .replay_is_whole = true,
     };
     Subscriber s = { 0 };
     char error[256];

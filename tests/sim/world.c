@@ -260,10 +260,13 @@ void world_fail(World *w, const char *format, ...)
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "\nseed %llu, topology %s; replay with:\n  %s --seed "
-            "%llu\n", (unsigned long long)w->options.seed,
-            world_topology_name(w->kind), w->options.replay,
-            (unsigned long long)w->options.seed);
+    fprintf(stderr, "\nseed %llu, topology %s; replay with:\n  %s",
+            (unsigned long long)w->options.seed,
+            world_topology_name(w->kind), w->options.replay);
+    if (!w->options.replay_is_whole) {
+        fprintf(stderr, " --seed %llu", (unsigned long long)w->options.seed);
+    }
+    fputc('\n', stderr);
     if (w->options.trace) {
         fflush(w->options.trace);
     }

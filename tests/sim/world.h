@@ -98,7 +98,8 @@ typedef struct WorldOptions {
     bool verbose;                    /* acts and events to stdout */
     bool progress;
     FILE *trace;                     /* every note as a line; may be NULL */
-    const char *replay;              /* command line without the seed */
+    const char *replay;              /* command line without the seed, ... */
+    bool replay_is_whole;            /* ... which it does not need */
 } WorldOptions;
 
 /* ------------------------------------------------------------------ */
