@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * JSON from outside, and shorthand for our own.  json-glib's parser recurses,
- * so the depth is checked before it sees the text.
+ * so the depth is checked before it sees the text.  It also takes more than
+ * JSON (RFC 8259), such as comments and strings in single quotes, in which
+ * brackets and quotes mean nothing to it: what the check cannot follow is
+ * refused.
  */
 #include <string.h>
 
@@ -55,17 +58,28 @@ bool json_framer_byte(JsonFramer *framer, char byte)
     return true;
 }
 
-static bool too_deep(const char *text, size_t len)
+/* May JSON have it outside of strings? */
+static bool is_json_byte(char byte)
+{
+    return g_ascii_isalnum(byte) || (byte && strchr(" \t\r\n{}[]:,\"+-.", byte));
+}
+
+/* NULL, or what the parser must not see. */
+static const char *check(const char *text, size_t len)
 {
     JsonFramer framer = { 0 };
 
     for (size_t i = 0; i < len; i++) {
+        if (!framer.in_string && !is_json_byte(text[i])) {
+            return "it has, outside of strings, what JSON does not have "
+                   "(comments, single quotes)";
+        }
         json_framer_byte(&framer, text[i]);
         if (framer.depth > JSON_DEPTH_MAX) {
-            return true;
+            return "it is nested too deeply";
         }
     }
-    return false;
+    return NULL;
 }
 
 JsonNode *json_from_outside(const char *text, size_t len, const char **error)
@@ -73,13 +87,12 @@ JsonNode *json_from_outside(const char *text, size_t len, const char **error)
     JsonParser *parser;
     JsonNode *root = NULL;
 
-    *error = NULL;
     if (!g_utf8_validate(text, len, NULL)) {
         *error = "it is not UTF-8";
         return NULL;
     }
-    if (too_deep(text, len)) {
-        *error = "it is nested too deeply";
+    *error = check(text, len);
+    if (*error) {
         return NULL;
     }
     parser = json_parser_new_immutable();

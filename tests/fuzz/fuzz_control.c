@@ -43,6 +43,7 @@ size_t fuzz_seed(unsigned index, uint8_t *buf)
         "{\"execute\":\"node-events\",\"arguments\":{\"node\":\"a\","
         "\"since\":99999999}}\n"
         "{\"execute\":\"query-commands\"}{\"execute\":\"quit\"}",
+        "{\"execute\"/*\"*/:[[['\"'//\"\n]]],\"id\":\"\\\"\\u0001\"}",
         "{\"event\":\"mig_state\",\"qpn\":5,\"x\":[{},null,1.5e3,\"\\u00e9\"]}",
     };
 

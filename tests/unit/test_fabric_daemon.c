@@ -828,6 +828,9 @@ static void test_commands(void)
 
 static void test_node_events(void)
 {
+    static const char *const quotes[] = {
+        "{\"a\":/*\"*/", "{//\"\n\"a\":", "{'\"':", NULL
+    };
     IbLinkMessage *message = g_new0(IbLinkMessage, 1);
     IbLinkClient *a;
     JsonObject *data;
@@ -853,6 +856,17 @@ static void test_node_events(void)
     memset(message->text, '[', IB_LINK_BODY_MAX);
     g_assert_true(ib_link_client_send(a, message));
     await(rig.control, "NODE_ERROR", "node", "a");
+    /* As deep, behind a quote that the parser would not take for one. */
+    for (const char *const *quote = quotes; *quote; quote++) {
+        memset(message->text, 0, sizeof(message->text));
+        strcpy(message->text, *quote);
+        memset(message->text + strlen(*quote), '[', 1000);
+        memset(message->text + strlen(*quote) + 1000, ']', 1000);
+        strcat(message->text, "}");
+        g_assert_true(ib_link_client_send(a, message));
+        await(rig.control, "NODE_ERROR", "node", "a");
+        forget(rig.control);
+    }
     memset(message->text, 0, sizeof(message->text));
     strcpy(message->text, "{\"event\":\"second\"}");
     g_assert_true(ib_link_client_send(a, message));
