@@ -6,13 +6,14 @@ import threading
 import unittest
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 
 from ehcalab import report, scenario  # noqa: E402
 from ehcalab.eventlog import EventLog  # noqa: E402
-from ehcalab.player import StepResult, Verdict  # noqa: E402
+from ehcalab.player import Player, StepResult, Verdict  # noqa: E402
 
 HEAD = "topology t.topo\n"
 
@@ -151,6 +152,32 @@ class Log(unittest.TestCase):
             raise RuntimeError("gone")
         with self.assertRaises(RuntimeError):
             EventLog().wait(lambda e: False, 0, 10, dead)
+
+
+class Actions(unittest.TestCase):
+    """What the player asks of a lab."""
+
+    def test_all_is_each_guest(self) -> None:
+        lab, log = mock.Mock(), EventLog()
+        lab.guest.return_value.agent.shell.return_value = mock.Mock(
+            code=0, out="fine", err="")
+        lab.consumer_status.return_value = {"state": "idle"}
+        guests = ["alice", "bob"]
+        steps = [scenario.Step(1, "all", [
+            scenario.Action(2, "on", [], guests, text="reset"),
+            scenario.Action(3, "run", [], guests, text="true"),
+            scenario.Action(4, "wait", [], guests, "status", [
+                scenario.Condition("state", "=", "idle")])])]
+        one = scenario.Scenario(Path("x.scn"), "x", Path("t"), "6.12", 512,
+                                steps, [], {})
+        verdict = Player(one, lab, log, lambda node: []).play()
+        self.assertTrue(verdict.passed, verdict.failure)
+        self.assertEqual([c.args for c in lab.consumer.call_args_list],
+                         [("alice", "reset"), ("bob", "reset")])
+        self.assertEqual([c.args[0] for c in lab.guest.call_args_list],
+                         guests)
+        self.assertEqual(
+            [c.args[0] for c in lab.consumer_status.call_args_list], guests)
 
 
 class Reports(unittest.TestCase):

@@ -173,11 +173,15 @@ class Player:
 
     def p_on(self, action: Action) -> None:
         """on NODE COMMAND."""
-        self.lab.consumer(action.nodes[0], action.text)
+        for node in action.nodes:
+            self.lab.consumer(node, action.text)
 
     def p_run(self, action: Action) -> None:
         """run NODE COMMAND [contains|lacks TEXT]."""
-        node = action.nodes[0]
+        for node in action.nodes:
+            self._run(action, node)
+
+    def _run(self, action: Action, node: str) -> None:
         done = self.lab.guest(node).agent.shell(action.text)
         output = (done.out + done.err).strip()
         self.log.add("lab", "ran", {"node": node, "command": action.text,
@@ -217,19 +221,18 @@ class Player:
                 self.log.add("lab", "port_is", {"port": place,
                                                 "state": action.text})
             return
-        node = action.nodes[0]
-
-        def status() -> str | None:
-            data = self.lab.consumer_status(node)
-            missing = [c for c in action.conditions if not c.holds(data)]
-            if not missing:
-                return None
-            return (f"{node}: not {' '.join(map(str, missing))}; its status "
-                    f"is {data}")
-        self._until(action, status)
-        self.log.add("lab", "status_is", {
-            "node": node,
-            "conditions": " ".join(map(str, action.conditions))})
+        for node in action.nodes:
+            def status() -> str | None:
+                data = self.lab.consumer_status(node)
+                missing = [c for c in action.conditions if not c.holds(data)]
+                if not missing:
+                    return None
+                return (f"{node}: not {' '.join(map(str, missing))}; its "
+                        f"status is {data}")
+            self._until(action, status)
+            self.log.add("lab", "status_is", {
+                "node": node,
+                "conditions": " ".join(map(str, action.conditions))})
 
     def p_expect(self, action: Action) -> None:
         """expect SOURCE EVENT [CONDITION...] [within SECONDS]."""
