@@ -21,8 +21,12 @@
 
 #define FABRIC_VERSION "0.1"
 
-/* Events that events-since can give. */
+/*
+ * Events that events-since can give, and their bytes: a reply fits into what
+ * may wait for a client, whatever hosts tell.
+ */
 #define EVENTS_KEPT 4096
+#define EVENTS_KEPT_BYTES (4u << 20)
 /* JSON from outside: deeper than this is refused unread. */
 #define JSON_DEPTH_MAX 16
 

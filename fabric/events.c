@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Events as JSON lines (docs/fabric.md lists them): sent to every client of
- * the control socket and kept, the last EVENTS_KEPT of them, for those who
- * come later.
+ * the control socket and kept, the last EVENTS_KEPT of them or fewer that
+ * make EVENTS_KEPT_BYTES, for those who come later.
  */
 #include <string.h>
 #include <time.h>
@@ -11,13 +11,16 @@
 
 typedef struct KeptEvent {
     char *line;
+    size_t len;
     int node_event;                  /* node of a NODE_EVENT, else -1 */
 } KeptEvent;
 
 struct Events {
     Daemon *daemon;
     KeptEvent kept[EVENTS_KEPT];     /* by seq % EVENTS_KEPT */
+    uint64_t first_seq;              /* the oldest one that is kept */
     uint64_t next_seq;               /* the first one is 1 */
+    size_t kept_bytes;
     uint64_t lost_told;
 };
 
@@ -32,12 +35,20 @@ static JsonBuilder *begin(const char *name)
     return b;
 }
 
+static void forget_oldest(Events *events)
+{
+    KeptEvent *kept = &events->kept[events->first_seq++ % EVENTS_KEPT];
+
+    events->kept_bytes -= kept->len;
+    g_clear_pointer(&kept->line, g_free);
+}
+
 /* Closes data, adds the times, keeps and sends it. */
 static void end(Events *events, JsonBuilder *b, int64_t now_ns,
                 int node_event)
 {
     Daemon *daemon = events->daemon;
-    uint64_t seq = events->next_seq++;
+    uint64_t seq = events->next_seq;
     KeptEvent *kept = &events->kept[seq % EVENTS_KEPT];
     struct timespec real;
     int64_t real_ns;
@@ -55,10 +66,19 @@ static void end(Events *events, JsonBuilder *b, int64_t now_ns,
     json_add_int(b, "seq", seq);
     json_builder_end_object(b);
 
-    g_free(kept->line);
+    if (seq - events->first_seq == EVENTS_KEPT) {
+        forget_oldest(events);
+    }
     kept->line = json_to_text(json_builder_get_root(b));
+    kept->len = strlen(kept->line);
     kept->node_event = node_event;
     g_object_unref(b);
+    events->kept_bytes += kept->len;
+    events->next_seq++;
+    /* One event is much smaller than the limit: the newest stays. */
+    while (events->kept_bytes > EVENTS_KEPT_BYTES) {
+        forget_oldest(events);
+    }
     if (daemon->control) {
         control_broadcast(daemon->control, kept->line);
     }
@@ -267,8 +287,7 @@ uint64_t events_next_seq(const Events *events)
 uint64_t events_since(const Events *events, uint64_t since, int node,
                       GString *out)
 {
-    uint64_t first = events->next_seq > EVENTS_KEPT
-                     ? events->next_seq - EVENTS_KEPT : 1;
+    uint64_t first = events->first_seq;
     bool any = false;
     uint64_t gone;
 
@@ -291,7 +310,7 @@ Events *events_new(Daemon *daemon)
     Events *events = g_new0(Events, 1);
 
     events->daemon = daemon;
-    events->next_seq = 1;
+    events->first_seq = events->next_seq = 1;
     return events;
 }
 

@@ -881,6 +881,43 @@ static void test_node_events(void)
     rig_fini(&rig);
 }
 
+/* A host that talks a lot: what is kept fits into what a client may get. */
+static void test_many_node_events(void)
+{
+    IbLinkMessage *message = g_new0(IbLinkMessage, 1);
+    uint64_t sent = 0, kept;
+    JsonObject *result;
+    JsonNode *reply;
+    IbLinkClient *a;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    a = join(&rig, "a", 1);
+    message->type = IB_LINK_EVENT;
+    /* Each byte 1 becomes \u0001. */
+    memset(message->text, 1, IB_LINK_BODY_MAX);
+    memcpy(message->text, "{\"e\":\"", 6);
+    memcpy(message->text + IB_LINK_BODY_MAX - 2, "\"}", 2);
+    do {
+        g_assert_true(ib_link_client_send(a, message));
+        await(rig.control, "NODE_EVENT", "node", "a");
+        forget(rig.control);
+    } while (++sent < (8u << 20) / (6 * IB_LINK_BODY_MAX) + 100);
+    reply = command(rig.control, "{\"execute\":\"node-events\"}");
+    result = result_of(reply);
+    kept = json_array_get_length(json_object_get_array_member(result,
+                                                              "events"));
+    g_assert_cmpuint(kept, >, 100);
+    /* At most 4 MiB of them. */
+    g_assert_cmpuint(kept, <=, (4u << 20) / (5 * IB_LINK_BODY_MAX));
+    g_assert_cmpint(json_object_get_int_member(result, "lost"), ==,
+                    json_object_get_int_member(result, "next") - 1 - kept);
+    json_node_unref(reply);
+    ib_link_client_close(a);
+    g_free(message);
+    rig_fini(&rig);
+}
+
 /* A client that does not read is left behind; the others are not. */
 static void test_slow_client(void)
 {
@@ -1342,6 +1379,7 @@ int main(int argc, char **argv)
     g_test_add_func("/daemon/pull", test_pull);
     g_test_add_func("/daemon/commands", test_commands);
     g_test_add_func("/daemon/node-events", test_node_events);
+    g_test_add_func("/daemon/many-node-events", test_many_node_events);
     g_test_add_func("/daemon/slow-client", test_slow_client);
     g_test_add_func("/daemon/garbage", test_garbage);
     g_test_add_func("/daemon/broken-ring", test_broken_ring);
