@@ -140,7 +140,8 @@ typedef enum IbSmaVerdict {
  * One SMP (class 0x01 or 0x81) from @in_port, in place.  @from is where it came
  * from, as it arrived.  For directed route, *to is permissive or the DrSLID/
  * DrDLID part (14.2.2); out_port is the port to leave by.
- * in_port 0 with a directed route of hop count 0 means: asked locally.
+ * in_port 0 with a directed route of hop count 0 means: asked locally; no
+ * M_Key is needed then.
  *
  * *out_port 0: when to->dlid is permissive the local asker gets it; else (a
  * switch only) no port is prescribed: forward it by to->dlid as any packet

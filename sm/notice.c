@@ -155,7 +155,7 @@ static void report_timer(void *opaque)
     Sm *sm = sub->sm;
     SmPort *port = sm_port_find(sm, sub->guid);
 
-    if (!port || !port->lid || !sm->link_up) {
+    if (!port || !port->lid || !sm->own || !sm->own->lid || !sm->link_up) {
         drop_reports(sub);
         return;
     }

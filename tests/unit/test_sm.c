@@ -498,6 +498,59 @@ static void test_reports_repeated(void)
     lab_free(lab);
 }
 
+/* Set(PortInfo) of a port's M_Key from alice, by LID; the answer's status. */
+static int set_m_key(SmLab *lab, uint16_t lid, uint64_t key)
+{
+    LabHost *alice = lab_host(lab, "alice");
+    uint8_t mad[IB_MAD_LEN] = { 0 };
+    IbMadAddress to = {
+        .dlid = lid, .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSmp smp = {
+        .hdr = { .base_version = 1, .mgmt_class = IB_CLASS_SM_LID,
+                 .class_version = 1, .method = IB_METHOD_SET,
+                 .tid = lab->next_tid++, .attr_id = IB_SM_PORT_INFO,
+                 .attr_mod = 1 },
+    };
+    IbPortInfo info = alice->sma.ports[1].info;
+
+    info.lid = lid;
+    info.state = IB_PORT_NO_CHANGE;
+    info.phys_state = IB_PHYS_NO_CHANGE;
+    info.m_key = key;
+    info.m_key_protect = 3;
+    ib_smp_pack(mad, &smp);
+    ib_port_info_pack(mad + IB_SMP_DATA_OFFSET, &info);
+    alice->last_smp_status = -1;
+    lab_send(alice, 1, &to, mad);
+    lab_run(lab, 1 * IB_MSEC);
+    return alice->last_smp_status;
+}
+
+/* A key on the SM's own port keeps others out, not the SM. */
+static void test_own_m_key(void)
+{
+    SmLab *lab = lab_up(one_switch);
+    LabHost *alice = lab_host(lab, "alice"), *bob = lab_host(lab, "bob");
+    SmStats stats;
+
+    g_assert_cmpint(lab_subscribe(alice, 1, 65, true), ==, 0);
+    alice->no_report_resp = true;
+    lab_cable(lab, "b2", false);
+    lab_run(lab, 100 * IB_MSEC);
+    sm_get_stats(lab_sm(lab), &stats);
+    g_assert_cmpuint(stats.reports_sent, >, 0);
+    g_assert_cmpint(set_m_key(lab, sm_lid(lab_sm(lab)), 0x1234), ==, 0);
+    /* In the middle of a report, and what comes after. */
+    sm_sweep(lab_sm(lab));
+    lab_run(lab, 10 * IB_SEC);
+    lab_cable(lab, "b2", true);
+    lab_settle(lab, 5 * IB_SEC);
+    g_assert_cmpuint(lab_state(bob, 2), ==, IB_PORT_ACTIVE);
+    check_up(lab);
+    lab_free(lab);
+}
+
 static void test_subscriptions(void)
 {
     SmLab *lab = lab_up(one_switch);
@@ -1116,6 +1169,7 @@ int main(int argc, char **argv)
     g_test_add_func("/sm/pull", test_pull);
     g_test_add_func("/sm/bounce", test_bounce);
     g_test_add_func("/sm/reports-repeated", test_reports_repeated);
+    g_test_add_func("/sm/own-m-key", test_own_m_key);
     g_test_add_func("/sm/subscriptions", test_subscriptions);
     g_test_add_func("/sm/subscriber-pulled", test_subscriber_pulled);
     g_test_add_func("/sm/own-cable", test_own_cable);

@@ -1110,7 +1110,12 @@ static void test_directed_to_switch(void)
     g_assert_cmphex(ib_get16(mad + 4), ==, 0x801C);
     g_assert_cmpint(step(&f.s1, 3, mad, IB_SMA_FORWARD), ==, 1);
 
-    /* No hop: asked on the spot. */
+    /* No hop: asked on the spot, and not for a key. */
+    f.a.sma.ports[1].info.m_key = 0x1234;
+    f.a.sma.ports[1].info.m_key_protect = 3;
+    directed(mad, IB_METHOD_GET, IB_SM_NODE_INFO, 0, path, 1);
+    mad[6] = 1;
+    g_assert_cmpint(step(&f.a, 1, mad, IB_SMA_DROP), ==, -1);
     directed(mad, IB_METHOD_GET, IB_SM_NODE_INFO, 0, NULL, 0);
     g_assert_cmpint(ib_smp_send_directed(mad), ==, -1);
     g_assert_cmpint(step(&f.a, 0, mad, IB_SMA_REPLY), ==, 0);
