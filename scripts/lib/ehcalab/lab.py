@@ -39,6 +39,7 @@ FABRIC_BIN = paths.HOST / "fabric" / "ehca-fabric"
 SM_BIN = paths.HOST / "sm" / "ehca-sm"
 BOOT_TIMEOUT = 120.0
 FABRIC_TIMEOUT = 10.0
+POWER_OFF_TIMEOUT = 20.0
 EVENT_LINE_MAX = 1 << 16
 PANIC = re.compile(r"Kernel panic|Unable to handle kernel|BUG: |"
                    r"Oops: |soft lockup|rcu_sched self-detected")
@@ -413,15 +414,15 @@ class Lab:
 
     def shutdown(self, node: str, kill: bool) -> None:
         """Power a guest off, or kill it as a crash would."""
-        one = self.guests.pop(node)
+        one = self.guest(node)
+        del self.guests[node]
         if kill:
             one.process.kill()
         else:
-            try:
-                one.qmp.command("quit")
-            except ControlError:
-                pass
-            one.process.stop()
+            one.agent.power_off()
+            if not one.process.wait(POWER_OFF_TIMEOUT):
+                self.log.add("lab", "guest_deaf", {"node": node})
+                one.process.stop()
         one.qmp.close()
         one.agent.close()
         for path in one.config.sockets:

@@ -75,6 +75,14 @@ class Process:
             raise LabError(f"{self.name} {how}; its log is {self.log}"
                            + (f":\n{end}" if end else ""))
 
+    def wait(self, seconds: float) -> bool:
+        """Whether it ended within some seconds."""
+        try:
+            self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def kill(self) -> None:
         """SIGKILL and wait."""
         if self.code() is None:
@@ -85,11 +93,8 @@ class Process:
         """SIGTERM, patience, SIGKILL."""
         if self.code() is None:
             self._popen.terminate()
-            try:
-                self._popen.wait(TERM_PATIENCE)
+            if self.wait(TERM_PATIENCE):
                 return
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
 
 

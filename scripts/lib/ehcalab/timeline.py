@@ -45,6 +45,8 @@ LAB: dict[str, Words] = {
     "guest_started": _words("guest {node} started"),
     "guest_stopped": _words("guest {node} stopped"),
     "guest_killed": _words("guest {node} KILLED"),
+    "guest_deaf": _words("guest {node} does not power off; its QEMU is "
+                         "stopped"),
     "step": _words("== {title}"),
     "pull": _words("PULL cable {cable}"),
     "restore": _words("RESTORE cable {cable}"),
