@@ -211,6 +211,31 @@ static void test_ud_errors(void)
     }
 }
 
+/* SG entries end where the WQE ends; the address vector takes two's room. */
+static void test_ud_sges(void)
+{
+    for (unsigned more = 0; more < 2; more++) {
+        Bench *b = bench_new_bare();
+        HostQp *qp;
+        HostSendWr wr;
+        HostCqe cqe;
+        uint8_t *wqe;
+
+        ud_pair(b);
+        qp = b->qps[0];
+        bench_recv(b, 1, 9, BUFFER, 200);
+        wr = ud_wr(b, 64);
+        host_post_send(qp, &wr);
+        wqe = host_ptr(b->pair->hosts[0], qp->sq.pages[0]);
+        wqe[EHCA_WQE_NR_SGES] = more + (qp->sq.stride - EHCA_WQE_UD_SGES) /
+                                EHCA_SGE_SIZE;
+        host_ring(qp);
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        g_assert_cmphex(cqe.status, ==, more ? 0x80000002 : 0);
+        bench_free(b);
+    }
+}
+
 /* ------------------------------------------------------------------ */
 /* QP1, PMA                                                           */
 /* ------------------------------------------------------------------ */
@@ -682,6 +707,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/ud/dropped", test_ud_dropped);
     g_test_add_func("/engine/ud/sqe", test_sqe);
     g_test_add_func("/engine/ud/errors", test_ud_errors);
+    g_test_add_func("/engine/ud/sges", test_ud_sges);
     g_test_add_func("/engine/ud/pma", test_pma);
     g_test_add_func("/engine/ud/multicast", test_multicast);
     g_test_add_func("/engine/srq", test_srq);

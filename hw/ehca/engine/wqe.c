@@ -169,11 +169,13 @@ uint32_t ehca_wqe_check_sges(EhcaQp *qp, EhcaSendCtx *ctx, unsigned base,
                              uint32_t access)
 {
     SgeWalk w = send_walk(qp, ctx, base);
+    /* The address vector of a datagram takes the room of some. */
+    uint32_t room = qp->send_sges - (base - EHCA_WQE_SGES) / EHCA_SGE_SIZE;
     uint32_t status;
 
-    if (ctx->sges > qp->send_sges) {
+    if (ctx->sges > room) {
         ehca_guest_error(qp->adapter, "QP 0x%x: send WQE with %u SG entries, "
-            "the queue has room for %u", qp->qpn, ctx->sges, qp->send_sges);
+            "the queue has room for %u", qp->qpn, ctx->sges, room);
         return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
     }
     status = sum_sges(&w, &ctx->length);
