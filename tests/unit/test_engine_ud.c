@@ -538,6 +538,86 @@ static void test_srq(void)
     bench_free(b);
 }
 
+static bool only_first(void *opaque, unsigned end, uint8_t *p, size_t *len)
+{
+    return p[0] >> 4 == IB_VL_MANAGEMENT ||
+           (p[8] & IB_OP_MASK) == IB_OP_SEND_FIRST;
+}
+
+static int64_t free_resource(Host *host, uint64_t handle)
+{
+    uint64_t in[9] = { host->config.handle, handle }, out[9];
+
+    return host_hcall(host, EHCA_H_FREE_RESOURCE, in, out);
+}
+
+/*
+ * A QP that stops in the middle of a message gives the SRQ's WQE back with a
+ * CQE: nothing else tells of it.  Whatever stops it: ERR, RESET, its end.
+ */
+static void test_srq_stopped(void)
+{
+    for (unsigned how = 0; how < 4; how++) {
+        Bench *b = bench_new_bare();
+        HostQp *srq = srq_new(b, 8, 0);
+        Host *host = b->pair->hosts[1];
+        HostRecvWr rr = {
+            .wr_id = 100, .num_sges = 1,
+            .sges = { host_sge(b->mrs[1], 0, 9000) },
+        };
+        HostPath path[2];
+        HostCqe cqe;
+
+        b->qps[1] = g_new0(HostQp, 1);
+        base_qp(b, srq);
+        b->qps[0] = host_qp_new(b->pair->hosts[0], EHCA_SERVICE_RC,
+                                b->cqs[0], b->cqs[0], 16, 16);
+        for (unsigned h = 0; h < 2; h++) {
+            host_pair_path(h, 0, &path[h]);
+            g_assert_cmpint(host_qp_init(b->qps[h], 1), ==, 0);
+            g_assert_cmpint(host_qp_rtr(b->qps[h], &path[h], NULL,
+                                        EHCA_MTU_2048, b->qps[!h]->qpn, 0),
+                            ==, 0);
+            g_assert_cmpint(host_qp_rts(b->qps[h], &path[h], 0, false), ==,
+                            0);
+        }
+        host_post_recv(srq, &rr);
+        host_ring(srq);
+        b->pair->cables[0]->filter = only_first;
+        bench_send(b, 0, 1, EHCA_WQE_OPTYPE_SEND, 0, DATA, 9000, 0);
+        g_assert_false(bench_cqe(b, 1, &cqe, IB_MSEC));
+        if (how < 2) {
+            g_assert_cmpint(host_qp_to(b->qps[1], how ? EHCA_QPS_RESET
+                                                      : EHCA_QPS_ERR), ==, 0);
+        } else {
+            if (how == 3) {
+                uint64_t in[9] = { host->config.handle,
+                                   EHCA_GETC_BEFORE_FREE,
+                                   b->qps[1]->handle };
+                uint64_t out[9];
+
+                g_assert_cmpint(host_hcall(host, EHCA_H_DISABLE_AND_GETC, in,
+                                           out), ==, 0);
+            }
+            g_assert_cmpint(free_resource(host, b->qps[1]->handle), ==, 0);
+        }
+        g_assert_true(bench_cqe(b, 1, &cqe, IB_SEC));
+        g_assert_cmphex(cqe.status, ==, 0x80000005);
+        g_assert_cmpuint(cqe.wr_id, ==, 100);
+        g_assert_cmphex(cqe.flags, ==, EHCA_CQE_FLAG_RECV);
+        g_assert_cmpuint(cqe.token, ==, 888);
+        g_assert_false(bench_cqe(b, 1, &cqe, IB_SEC));
+        if (how < 2) {
+            g_assert_cmpint(free_resource(host, b->qps[1]->handle), ==, 0);
+            g_assert_false(bench_cqe(b, 1, &cqe, IB_MSEC));
+        }
+        g_assert_cmpint(free_resource(host, srq->handle), ==, 0);
+        g_free(b->qps[1]);
+        g_free(srq);
+        bench_free(b);
+    }
+}
+
 /* ------------------------------------------------------------------ */
 /* Ports                                                              */
 /* ------------------------------------------------------------------ */
@@ -711,6 +791,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/ud/pma", test_pma);
     g_test_add_func("/engine/ud/multicast", test_multicast);
     g_test_add_func("/engine/srq", test_srq);
+    g_test_add_func("/engine/srq-stopped", test_srq_stopped);
     g_test_add_func("/engine/port/activation", test_activation);
     g_test_add_func("/engine/port/late-qp1", test_late_qp1);
     g_test_add_func("/engine/port/qp0-activation", test_qp0_activation);

@@ -30,7 +30,9 @@
  *     A move to RESET forgets all counts.
  *   - A doorbell that announces more WQEs than the ring holds is cut to the
  *     ring's length; the guest is told (guest_error), the QP goes on.
- *   - Flush CQEs are never written (20.1).  A failing WQE gets one error CQE.
+ *   - A failing WQE gets one error CQE; flush CQEs are not written (20.1) but
+ *     for one: the WQE of an SRQ that a QP had in work when it stopped, which
+ *     no H_DISABLE_AND_GETC tells of.
  *   - A full CQ loses the CQE: CQ error event 0x07 once, the CQ takes nothing
  *     more, a QP that must complete into it goes to ERR with event 0x05.
  *     Event ids 0x06 and 0x08 are not used.

@@ -227,6 +227,7 @@ static int64_t h_free_resource(EhcaCall *call)
         if (call->qp->srq_users) {
             return in_use(call, "SRQ", call->qp->srq_users);
         }
+        ehca_recv_flush(call->qp);
         ehca_qp_destroy(call->qp);
         return EHCA_RC_SUCCESS;
     }

@@ -662,6 +662,8 @@ void ehca_recv_skip(EhcaQp *qp, size_t len);
 void ehca_recv_complete(EhcaQp *qp, EhcaCompletion *c);
 /* Puts the active receive WQE back, as if it had not been taken. */
 void ehca_recv_abort(EhcaQp *qp);
+/* The QP stops in the middle of a message: ends what is nobody else's. */
+void ehca_recv_flush(EhcaQp *qp);
 
 /* qp.c */
 const char *ehca_qp_state_name(unsigned state);

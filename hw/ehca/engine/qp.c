@@ -20,7 +20,7 @@
  *   RTS    sends and receives
  *   SQD    finishes WQEs begun, begins no others; event 0x04 when done
  *   SQE    UD: the send queue stopped at a failed WQE; receives
- *   ERR    nothing; no flush CQEs (20.1)
+ *   ERR    nothing; no flush CQEs (20.1) but for a WQE of an SRQ in work
  */
 #include <stdlib.h>
 #include <string.h>
@@ -333,6 +333,7 @@ static void stop(EhcaQp *qp)
 static void enter_reset(EhcaQp *qp)
 {
     stop(qp);
+    ehca_recv_flush(qp);
     ehca_apm_set_state(qp, EHCA_MIG_MIGRATED, EHCA_CAUSE_RESET);
     reset_attr(qp);
     ehca_requester_reset(qp);
@@ -350,7 +351,7 @@ static void enter_reset(EhcaQp *qp)
 static void enter_err(EhcaQp *qp)
 {
     stop(qp);
-    qp->recv.active = false;
+    ehca_recv_flush(qp);
     qp->ack_due = false;
     qp->res_cur = qp->res_head;
     qp->sq.posted = qp->rq.posted = 0;

@@ -382,3 +382,26 @@ void ehca_recv_abort(EhcaQp *qp)
     }
     r->active = false;
 }
+
+/*
+ * A WQE of the QP's own queue stays there for the driver to flush (20.2).  One
+ * of an SRQ is this QP's alone, others may have been taken since, and no
+ * position tells the driver of it: without a CQE it would be lost.
+ */
+void ehca_recv_flush(EhcaQp *qp)
+{
+    EhcaRecvCtx *r = &qp->recv;
+
+    if (r->active && r->from_srq) {
+        EhcaCompletion c = {
+            .wr_id = r->wr_id,
+            .optype = EHCA_CQE_OPTYPE_RECV,
+            .flags = EHCA_CQE_FLAG_RECV,
+            .status = ehca_status(EHCA_CQE_CODE_FLUSH),
+        };
+
+        /* A CQ that is full has been told to the guest; we stop anyway. */
+        (void)ehca_cq_post(qp, qp->recv_cq, &c);
+    }
+    r->active = false;
+}
