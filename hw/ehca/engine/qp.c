@@ -758,7 +758,11 @@ int64_t ehca_qp_modify(EhcaCall *call)
     int64_t rc;
 
     ehca_collect_doorbells(qp);
-    a->ops.dma_read(a->opaque, call->block, cb, sizeof(cb));
+    if (!a->ops.dma_read(a->opaque, call->block, cb, sizeof(cb))) {
+        ehca_guest_error(a, "H_MODIFY_QP 0x%x: the control block at 0x%llx "
+            "cannot be read", qp->qpn, (unsigned long long)call->block);
+        return EHCA_RC_PARAMETER;
+    }
     if (mask & EHCA_QPMASK_QP_STATE) {
         to = ib_get32(cb + EHCA_QPCB_QP_STATE) & 0xFF;
         trans = transition(qp, from, to);
