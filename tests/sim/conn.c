@@ -606,8 +606,13 @@ static uint32_t draw_len(Side *side)
     World *w = side->conn->world;
     uint32_t max = side->conn->max_len;
 
-    if (max > 512 && world_chance(w, 0.7)) {
+    uint64_t draw = world_below(w, 100);
+
+    /* Mostly short: long ones cost time that failovers could have. */
+    if (max > 512 && draw < 80) {
         max = 512;
+    } else if (max > 4096 && draw < 95) {
+        max = 4096;
     }
     return world_between(w, HEADER, max);
 }
@@ -656,7 +661,10 @@ static void post_message(Side *side, OpKind kind)
 
 static void post_read(Side *side)
 {
-    uint8_t slot = world_below(side->conn->world, SIDE_READ_SLOTS);
+    World *w = side->conn->world;
+    uint8_t one = world_below(w, SIDE_READ_SLOTS);
+    uint8_t two = world_below(w, SIDE_READ_SLOTS);
+    uint8_t slot = one > two ? one : two;   /* rather the short ones */
     HostSendWr wr;
     Op *op = new_op(side, OP_READ, SIDE_SLOT >> slot, &wr);
 

@@ -18,6 +18,7 @@
 #include "world.h"
 
 #define ARM_LIMIT (120 * IB_SEC)
+#define LOSSY_LIMIT (5 * IB_SEC)
 #define FLOW_LIMIT (30 * IB_SEC)
 #define PROGRESS 1000u
 
@@ -42,10 +43,30 @@ static bool ready(World *w, void *opaque)
     return true;
 }
 
+/*
+ * Cables as good as new.  What was lost before may still use up retries, so
+ * deaths are forgiven until everything is ready.
+ */
+static bool heal_packets(World *w)
+{
+    bool lossy = w->lossy, done;
+
+    world_packet_faults(w, false);
+    w->lossy = lossy;
+    conn_faster(w);
+    done = world_wait(w, ARM_LIMIT, ready, NULL);
+    w->lossy = false;
+    return done;
+}
+
 static void wait_ready(World *w)
 {
     conn_faster(w);
-    if (world_wait(w, ARM_LIMIT, ready, NULL)) {
+    if (world_wait(w, w->lossy ? LOSSY_LIMIT : ARM_LIMIT, ready, NULL)) {
+        return;
+    }
+    /* Cables can be too bad for anything to get through. */
+    if (w->lossy && heal_packets(w)) {
         return;
     }
     for (unsigned c = 0; c < w->num_conns; c++) {
@@ -536,8 +557,9 @@ static void begin_era(World *w)
 
 static void end_era(World *w)
 {
-    world_packet_faults(w, false);
-    wait_ready(w);
+    if (!heal_packets(w)) {
+        wait_ready(w);
+    }
     wait_flow(w, 3);
     wait_ready(w);
     check_healed(w);
