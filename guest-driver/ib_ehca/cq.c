@@ -120,11 +120,19 @@ static bool ehca_cqe_to_wc(struct ehca_cq *cq, const void *cqe,
 	struct ehca_slot *slot;
 	struct ehca_qp *qp;
 	struct ehca_wq *wq;
+	u64 wr_id;
 
-	/* destroy takes cq->lock after the token is gone: qp stays valid */
+	/* destroy takes cq->lock before the token goes: qp stays valid */
 	qp = xa_load(&dev->qps, get32(cqe, EHCA_CQE_QP_TOKEN));
 	if (!qp)
 		goto stale;
+	if (READ_ONCE(qp->dying)) {
+		/* nobody's completion, but the SRQ's slot is free again */
+		if (recv && qp->srq)
+			ehca_srq_complete(qp->srq, get64(cqe, EHCA_CQE_ID),
+					  &wr_id);
+		goto stale;
+	}
 	wq = recv ? &qp->rq : &qp->sq;
 	/* work requests purged on SQE to RTS were flushed here (flush.c) */
 	if (status & EHCA_CQE_STATUS_PURGE) {

@@ -343,6 +343,7 @@ struct ehca_qp {
 	bool smp_ok;		/* QP0 may send to QP0 */
 	struct ehca_srq *srq;	/* then rq is empty */
 	bool err_wanted;	/* software moved it to ERR */
+	bool dying;		/* no completion of it is passed on */
 	struct ehca_wq sq;
 	struct ehca_wq rq;
 	atomic_t ev_path_mig, ev_path_mig_filtered, ev_path_mig_err;

@@ -95,8 +95,9 @@ struct ehca_qp *ehca_qp_get(struct ehca_dev *dev, u32 token)
 
 	xa_lock_irqsave(&dev->qps, flags);
 	qp = xa_load(&dev->qps, token);
-	if (qp)
-		refcount_inc(&qp->ref);
+	/* 0: it is being destroyed, but still in the table (ehca_poll_cq()) */
+	if (qp && !refcount_inc_not_zero(&qp->ref))
+		qp = NULL;
 	xa_unlock_irqrestore(&dev->qps, flags);
 	return qp;
 }
@@ -544,17 +545,21 @@ int ehca_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct ehca_dev *dev = qp->dev;
 	long rc;
 
-	/* doc 17.6: first no event or completion finds it any more */
-	xa_store_irq(&dev->qps, qp->token, NULL, GFP_KERNEL);
+	/*
+	 * doc 17.6: first no event or completion is passed on any more.  It
+	 * stays in the table: whoever polls a CQE of it meanwhile gives the
+	 * SRQ its slot back.
+	 */
+	WRITE_ONCE(qp->dying, true);
 	ehca_qp_put(qp);
 	wait_for_completion(&qp->free);
 
 	ehca_h_getc(dev, qp->handle, EHCA_GETC_BEFORE_FREE, NULL, NULL, 0);
 	rc = ehca_h_free(dev, qp->handle, false);
 	if (rc) {
-		refcount_set(&qp->ref, 1);
 		reinit_completion(&qp->free);
-		xa_store_irq(&dev->qps, qp->token, qp, GFP_KERNEL);
+		refcount_set(&qp->ref, 1);
+		WRITE_ONCE(qp->dying, false);
 		return ehca_rc_to_errno(rc) ?: -EIO;
 	}
 	/* also waits for polls that still look at the QP */
