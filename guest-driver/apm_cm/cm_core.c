@@ -116,8 +116,13 @@ static unsigned int cm_nconns;
 static u32 cm_next_id;
 static struct workqueue_struct *cm_wq;
 
-/* The handler being called; cm_idle wakes who waits for its end. */
+/*
+ * The connection whose handler is being called and, for REQ_RECEIVED, the
+ * listener the handler and its context belong to; cm_idle wakes who waits for
+ * its end.
+ */
 static struct cm_conn *cm_running;
+static struct cm_conn *cm_running_listener;
 static struct task_struct *cm_worker;
 static DECLARE_WAIT_QUEUE_HEAD(cm_idle);
 
@@ -271,6 +276,7 @@ static void cm_deliver(struct cm_conn *c, struct apm_cm_event *ev)
 	mutex_lock(&cm_lock);
 	WRITE_ONCE(cm_worker, NULL);
 	cm_running = NULL;
+	cm_running_listener = NULL;
 	/* Not freed yet, even if the handler destroyed it: see bury. */
 	if (ret && !c->orphan)
 		cm_release(c);
@@ -904,6 +910,7 @@ static void cm_rx_req(struct cm_rx *rx)
 	ev.u.req.srq = IBA_GET(CM_REQ_SRQ, req);
 	ev.private_data = IBA_GET_MEM_PTR(CM_REQ_PRIVATE_DATA, req);
 	ev.private_data_len = APM_CM_REQ_PRIVATE_DATA_SIZE;
+	cm_running_listener = listener;
 	cm_deliver(c, &ev);
 	return;
 
@@ -1521,6 +1528,12 @@ struct apm_cm_id *apm_cm_create_id(struct ib_device *device,
 }
 EXPORT_SYMBOL_GPL(apm_cm_create_id);
 
+static bool cm_handler_runs(const struct cm_conn *c)
+{
+	return READ_ONCE(cm_running) == c ||
+	       READ_ONCE(cm_running_listener) == c;
+}
+
 void apm_cm_destroy_id(struct apm_cm_id *id)
 {
 	struct cm_conn *c = cm_of(id);
@@ -1529,9 +1542,9 @@ void apm_cm_destroy_id(struct apm_cm_id *id)
 	mutex_lock(&cm_lock);
 	/* c stays allocated while its handler runs, see cm_conn_bury(). */
 	cm_release(c);
-	while (!in_handler && cm_running == c) {
+	while (!in_handler && cm_handler_runs(c)) {
 		mutex_unlock(&cm_lock);
-		wait_event(cm_idle, READ_ONCE(cm_running) != c);
+		wait_event(cm_idle, !cm_handler_runs(c));
 		mutex_lock(&cm_lock);
 	}
 	mutex_unlock(&cm_lock);

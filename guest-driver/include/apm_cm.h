@@ -308,8 +308,9 @@ struct apm_cm_id *apm_cm_create_id(struct ib_device *device,
 				   apm_cm_handler handler, void *context);
 
 /*
- * Waits for a handler of this id that runs, unless called from it.  A live
- * connection is disconnected in the background (DREQ, TIMEWAIT).
+ * Waits for a handler of this id that runs, of a listener also for that of a
+ * new connection (REQ_RECEIVED), unless called from it.  A live connection is
+ * disconnected in the background (DREQ, TIMEWAIT).
  */
 void apm_cm_destroy_id(struct apm_cm_id *id);
 
