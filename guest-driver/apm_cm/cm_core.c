@@ -767,6 +767,33 @@ static bool cm_req_duplicate(struct cm_rx *rx, u32 remote_id, __be64 guid)
 	}
 }
 
+/* A LAP of ours waits for its APR. */
+static bool cm_lap_out(const struct cm_conn *c)
+{
+	return c->state == APM_CM_ESTABLISHED &&
+	       (c->lap_state == APM_CM_LAP_SENT ||
+		c->lap_state == APM_CM_MRA_LAP_RCVD);
+}
+
+/*
+ * The connection ends while a LAP of ours is out: the consumer waits for its
+ * end.  @c has left ESTABLISHED already; returns it if it still exists.
+ */
+static struct cm_conn *cm_tell_lap_over(struct cm_conn *c, bool was_out)
+{
+	u32 local_id = c->local_id;
+	struct apm_cm_event ev = {
+		.event = APM_CM_LAP_ERROR,
+		.u.lap_error.why = APM_CM_LAP_DISCONNECT,
+	};
+
+	if (!was_out)
+		return c;
+	cm_deliver(c, &ev);
+	/* Not freed before this work ends, but the consumer may be gone. */
+	return xa_load(&cm_ids, local_id) == c ? c : NULL;
+}
+
 /*
  * The peer's QP is known from another connection: the peer has forgotten that
  * one (it was restarted, say).  Refuse, and end the old one on our side.
@@ -774,13 +801,17 @@ static bool cm_req_duplicate(struct cm_rx *rx, u32 remote_id, __be64 guid)
 static bool cm_req_stale(struct cm_rx *rx, u32 remote_id, u32 qpn, __be64 guid)
 {
 	struct cm_conn *c = cm_find_remote_qpn(rx->dev, qpn, guid);
+	bool lap_out;
 
 	if (!c)
 		return false;
 	cm_reply_rej(rx, CM_WHICH_REQ, remote_id, APM_CM_REJ_STALE_CONN,
 		     NULL, 0);
-	if (c->state == APM_CM_ESTABLISHED)
+	if (c->state == APM_CM_ESTABLISHED) {
+		lap_out = cm_lap_out(c);
 		cm_start_dreq(c, NULL, 0);
+		cm_tell_lap_over(c, lap_out);
+	}
 	return true;
 }
 
@@ -961,33 +992,6 @@ drop:
 	cm_count_dropped();
 }
 
-/* A LAP of ours waits for its APR. */
-static bool cm_lap_out(const struct cm_conn *c)
-{
-	return c->state == APM_CM_ESTABLISHED &&
-	       (c->lap_state == APM_CM_LAP_SENT ||
-		c->lap_state == APM_CM_MRA_LAP_RCVD);
-}
-
-/*
- * The connection ends while a LAP of ours is out: the consumer waits for its
- * end.  @c has left ESTABLISHED already; returns it if it still exists.
- */
-static struct cm_conn *cm_tell_lap_over(struct cm_conn *c, bool was_out)
-{
-	u32 local_id = c->local_id;
-	struct apm_cm_event ev = {
-		.event = APM_CM_LAP_ERROR,
-		.u.lap_error.why = APM_CM_LAP_DISCONNECT,
-	};
-
-	if (!was_out)
-		return c;
-	cm_deliver(c, &ev);
-	/* Not freed before this work ends, but the consumer may be gone. */
-	return xa_load(&cm_ids, local_id) == c ? c : NULL;
-}
-
 static void cm_rx_rej(struct cm_rx *rx)
 {
 	struct cm_rej_msg *rej = &rx->mad->rej;
@@ -1002,9 +1006,12 @@ static void cm_rx_rej(struct cm_rx *rx)
 	if (reason == APM_CM_REJ_TIMEOUT) {
 		__be64 guid;
 
-		/* The peer may not know our id: its own and its GUID. */
+		/*
+		 * The peer may not know our id: its own and its GUID.  Those
+		 * of a connection that has no peer yet are 0: nobody's.
+		 */
 		memcpy(&guid, IBA_GET_MEM_PTR(CM_REJ_ARI, rej), sizeof(guid));
-		c = cm_find_remote(rx->dev, sender, guid);
+		c = sender ? cm_find_remote(rx->dev, sender, guid) : NULL;
 		if (!c)
 			c = cm_find(rx->dev, ours, sender);
 	} else if (which == CM_WHICH_REQ) {
@@ -1081,8 +1088,14 @@ static void cm_rx_rep(struct cm_rx *rx)
 	case APM_CM_REQ_SENT:
 	case APM_CM_MRA_REQ_RCVD:
 		break;
-	case APM_CM_MRA_REP_SENT:
 	case APM_CM_ESTABLISHED:
+		/* An MRA to a LAP: who sent that had our RTU. */
+		if (c->answer_attr != CM_ATTR_RTU) {
+			cm_count(APM_CM_RX_DUPLICATES, CM_ATTR_REP);
+			return;
+		}
+		fallthrough;
+	case APM_CM_MRA_REP_SENT:
 		/* Our RTU or MRA was lost. */
 		c->via = rx->via;
 		cm_repeat_answer(c, CM_ATTR_REP);

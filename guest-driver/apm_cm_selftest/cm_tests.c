@@ -589,6 +589,48 @@ static void test_stale(struct test *t)
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
 }
 
+/* The same while p waits for an APR: its LAP is over, and p hears of it. */
+static void test_stale_during_lap(struct test *t)
+{
+	const struct seen_event *s;
+	struct sa_path_rec rec;
+
+	establish(t);
+	if (t->failed)
+		return;
+	path(t, 0, 1, &rec);
+	lose(t, RECEIVED, LAP, UINT_MAX);
+	ok(t, send_lap(&t->p, &rec, 0), "send LAP");
+	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_SENT);
+	t->p2.qpn = t->a.qpn;
+	call_from(t, &t->p2);
+	expect(t, &t->p2, APM_CM_REJ_RECEIVED);
+	expect(t, &t->p2, APM_CM_TIMEWAIT_EXIT);
+	s = expect(t, &t->p, APM_CM_LAP_ERROR);
+	check(t, s->ev.u.lap_error.why == APM_CM_LAP_DISCONNECT, "why %d",
+	      s->ev.u.lap_error.why);
+	finish_dreq(t, &t->p, &t->a);
+}
+
+/* A stranger's REJ 4 without id and GUID is for nobody. */
+static void test_rej_of_nobody(struct test *t)
+{
+	struct cm_rej_msg rej;
+
+	t->opt.retries = 15;
+	lose(t, RECEIVED, REQ, UINT_MAX);
+	start_req(t);
+	if (t->failed)
+		return;
+	raw_mad(t, &rej, REJ, 0x1112);
+	IBA_SET(CM_REJ_REASON, &rej, APM_CM_REJ_TIMEOUT);
+	send_raw(t, 0, &rej);
+	wait_seen(t, RECEIVED, REJ, 1);
+	in_state(t, &t->a, APM_CM_REQ_SENT, APM_CM_LAP_UNINIT);
+	ok(t, apm_cm_send_rej(t->a.id, APM_CM_REJ_TIMEOUT, NULL, 0, NULL, 0),
+	   "send REJ");
+}
+
 /* ------------------------------------------------------------------ */
 /* Ids */
 
@@ -724,6 +766,8 @@ const struct selftest cm_tests[] = {
 	{ "DREQ for another QP: ignored", test_dreq_qpn },
 	{ "length of TIMEWAIT", test_timewait },
 	{ "stale connection: REJ 10", test_stale },
+	{ "stale connection with a LAP out", test_stale_during_lap },
+	{ "REJ 4 of nobody", test_rej_of_nobody },
 	{ "a handler's error ends the id", test_handler_refuses },
 	{ "destroying connected ids", test_destroy },
 	{ "listening twice, calls that do not fit", test_listen },
