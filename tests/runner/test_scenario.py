@@ -89,6 +89,7 @@ class Reader(unittest.TestCase):
         self.fault("expect-none alice boom for nan", "bad time 'nan'")
         self.fault("start sm within 5", "cannot start 'sm within 5'")
         self.fault("on alice go 1:{gid:bob/7}", "no port '7'")
+        self.fault("run alice 'ping {gid:bob/7}'", "no port '7'")
         self.fault("sleep -1", "bad time")
         self.fault("sleep", "bad time")
         self.fault("start fabric", "cannot start")

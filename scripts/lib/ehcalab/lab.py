@@ -362,8 +362,7 @@ class Lab:
     def consumer(self, node: str, command: str) -> None:
         """Give a command to a guest's consumer."""
         one = self.guest(node)
-        command = re.sub(r"\{gid:([^}]*)\}",
-                         lambda m: self.gid(m.group(1)), command)
+        command = self.with_gids(command)
         self.log.add("lab", "consumer_command",
                      {"node": node, "command": command})
         # printf is a builtin: one write(2), and its error is the command's.
@@ -373,6 +372,11 @@ class Lab:
         if done.code != 0:
             raise LabError(f"{node}: the consumer refused '{command}': "
                            f"{done.err.strip()}")
+
+    def with_gids(self, text: str) -> str:
+        """The text with each {gid:NODE/PORT} replaced."""
+        return re.sub(r"\{gid:([^}]*)\}", lambda m: self.gid(m.group(1)),
+                      text)
 
     def gid(self, place: str) -> str:
         """GID of NODE/PORT, as the guest itself shows it."""

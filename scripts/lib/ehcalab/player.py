@@ -182,9 +182,10 @@ class Player:
             self._run(action, node)
 
     def _run(self, action: Action, node: str) -> None:
-        done = self.lab.guest(node).agent.shell(action.text)
+        command = self.lab.with_gids(action.text)
+        done = self.lab.guest(node).agent.shell(command)
         output = (done.out + done.err).strip()
-        self.log.add("lab", "ran", {"node": node, "command": action.text,
+        self.log.add("lab", "ran", {"node": node, "command": command,
                                     "code": done.code, "output": output})
         if done.code != 0:
             raise Failed(f"{node}: '{action.text}' ended with status "

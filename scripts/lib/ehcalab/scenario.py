@@ -456,9 +456,7 @@ class Parser:
         """on NODE COMMAND: a command of the consumer."""
         if self.need(action, rest, 2, "on alice traffic start"):
             action.nodes = self._nodes(action.line, rest[:1])
-            for place in re.findall(r"\{gid:([^}]*)\}", " ".join(rest[1:])):
-                self._port(action.line, place)
-            action.text = " ".join(rest[1:])
+            self._text(action, rest[1:])
 
     def v_run(self, action: Action, rest: list[str]) -> None:
         """run NODE COMMAND [contains TEXT]: a program in the guest."""
@@ -470,7 +468,13 @@ class Parser:
         if len(rest) >= 3 and rest[-2] in ("contains", "lacks"):
             action.check, action.target = rest[-2:]
             rest = rest[:-2]
-        action.text = " ".join(rest)
+        self._text(action, rest)
+
+    def _text(self, action: Action, words: list[str]) -> None:
+        """A command for a guest; each {gid:NODE/PORT} in it must exist."""
+        action.text = " ".join(words)
+        for place in re.findall(r"\{gid:([^}]*)\}", action.text):
+            self._port(action.line, place)
 
     def _port(self, number: int, word: str) -> None:
         assert self.topology is not None
