@@ -369,8 +369,9 @@ static int ehca_eq_create(struct ehca_dev *dev, struct ehca_eq *eq,
 	return 0;
 
 err_free:
-	ehca_h_free(dev, eq->handle, false);
-	ehca_queue_free(&eq->q);
+	/* else the adapter may write to it: keep the memory */
+	if (!ehca_h_free(dev, eq->handle, false))
+		ehca_queue_free(&eq->q);
 	eq->handle = 0;
 	return ret;
 }

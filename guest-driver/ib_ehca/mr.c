@@ -198,7 +198,11 @@ int ehca_max_mr_create(struct ehca_dev *dev)
 	if (!ret && pl.left)
 		ret = -EINVAL;
 	if (ret) {
-		ehca_h_free(dev, dev->max_mr_handle, false);
+		if (ehca_h_free(dev, dev->max_mr_handle, false)) {
+			/* still registered: the pages must stay */
+			kfree(pl.list);
+			return ret;
+		}
 		goto err_pd;
 	}
 	kfree(pl.list);
