@@ -14,7 +14,9 @@
  *
  * LINK messages follow the link words of runner.h: when the socket takes no
  * more, they wait in there, so nothing grows.  A peer that sends more than
- * PEER_MESSAGES a second is not read for the rest of it.
+ * PEER_MESSAGES a second is not read for the rest of it.  A host that made a
+ * kick block held up all others (runner.h): once may be an accident, from the
+ * second time on it has to stay out for a while, each time twice as long.
  */
 #include <errno.h>
 #include <glib-unix.h>
@@ -30,6 +32,8 @@
 #define PEER_READS 64                /* reads before others have a turn */
 #define PEER_MESSAGES 2000           /* a second */
 #define BAD_EVENTS_TOLD 10           /* NODE_ERRORs about a host's EVENTs */
+#define HUNG_BAR (10 * IB_SEC)
+#define HUNG_BAR_DOUBLINGS 6
 
 typedef struct Peer {
     Links *links;
@@ -48,8 +52,15 @@ typedef struct Peer {
     unsigned bad_events;
 } Peer;
 
+/* Of each node of the topology: how often its kicks blocked. */
+typedef struct HungRecord {
+    unsigned times;
+    int64_t barred_until;
+} HungRecord;
+
 struct Links {
     Daemon *daemon;
+    HungRecord *hung;
     int listen_fd;
     guint listen_source;
     GPtrArray *peers;
@@ -341,6 +352,7 @@ static bool join(Peer *peer, const IbLinkHello *hello)
     AttachCall call = { .peer = peer, .hello = hello };
     int fds[IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT];
     int node = topology_find_node(daemon->topology, hello->name);
+    int64_t now = ib_clock_now(&daemon->clock);
     char *error = NULL;
     bool good = false;
 
@@ -355,6 +367,12 @@ static bool join(Peer *peer, const IbLinkHello *hello)
         error = g_strdup_printf("%s says it is not a channel adapter; "
                                 "switches are made by the topology",
                                 hello->name);
+    } else if (node >= 0 && now < links->hung[node].barred_until) {
+        error = g_strdup_printf("%s made the fabric wait %u times; it may "
+                                "join again in %u s", hello->name,
+                                links->hung[node].times,
+                                (unsigned)((links->hung[node].barred_until -
+                                            now) / IB_SEC + 1));
     } else {
         if (node >= 0) {
             bury_dead(links, node);
@@ -562,6 +580,19 @@ static gboolean on_connection(gint fd, GIOCondition condition,
     return G_SOURCE_CONTINUE;
 }
 
+static void note_hung(Links *links, int node)
+{
+    HungRecord *record = &links->hung[node];
+    unsigned doublings;
+
+    if (record->times) {
+        doublings = MIN(record->times - 1, HUNG_BAR_DOUBLINGS);
+        record->barred_until = ib_clock_now(&links->daemon->clock) +
+                               (HUNG_BAR << doublings);
+    }
+    record->times++;
+}
+
 void links_sync(Links *links)
 {
     for (unsigned i = links->peers->len; i-- > 0; ) {
@@ -579,6 +610,7 @@ void links_sync(Links *links)
             peer_fail(peer, why);
             g_free(why);
         } else if (atomic_load(&peer->rn.hung_kick)) {
+            note_hung(links, peer->node);
             peer_fail(peer, "its wake-up descriptor blocks the writer");
         } else if (!send_links(peer)) {
             peer_free(peer);
@@ -593,6 +625,7 @@ Links *links_new(Daemon *daemon, int listen_fd)
     links->daemon = daemon;
     links->listen_fd = listen_fd;
     links->peers = g_ptr_array_new();
+    links->hung = g_new0(HungRecord, daemon->topology->num_nodes);
     links->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
                                          links);
     return links;
@@ -608,5 +641,6 @@ void links_free(Links *links)
         peer_free(g_ptr_array_index(links->peers, 0));
     }
     g_ptr_array_free(links->peers, true);
+    g_free(links->hung);
     g_free(links);
 }
