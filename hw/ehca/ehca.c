@@ -256,13 +256,25 @@ static const EhcaOps ehca_device_ops = {
     .guest_error = ehca_op_guest_error,
 };
 
-/* Register pages */
+/*
+ * Register pages.  Only an aligned doubleword means anything.  The bus must
+ * take the rest as well: an access that it refuses is a machine check, with
+ * which whoever has a register page mapped could bring a guest down.
+ */
+
+static bool ehca_galpa_access_ok(hwaddr offset, unsigned size)
+{
+    return size == 8 && !(offset & 7);
+}
 
 static uint64_t ehca_galpa_read(void *opaque, hwaddr offset, unsigned size)
 {
     EhcaDevice *s = opaque;
-    uint64_t value = ehca_mmio_read(s->adapter, offset);
+    uint64_t value = 0;
 
+    if (ehca_galpa_access_ok(offset, size)) {
+        value = ehca_mmio_read(s->adapter, offset);
+    }
     trace_ehca_mmio_read(s->name, offset, value);
     return value;
 }
@@ -273,15 +285,18 @@ static void ehca_galpa_write(void *opaque, hwaddr offset, uint64_t value,
     EhcaDevice *s = opaque;
 
     trace_ehca_mmio_write(s->name, offset, value);
-    ehca_thread_doorbell(s, offset, value);
+    if (ehca_galpa_access_ok(offset, size)) {
+        ehca_thread_doorbell(s, offset, value);
+    }
 }
 
 static const MemoryRegionOps ehca_galpa_ops = {
     .read = ehca_galpa_read,
     .write = ehca_galpa_write,
     .endianness = DEVICE_BIG_ENDIAN,
-    .valid = { .min_access_size = 8, .max_access_size = 8 },
-    .impl = { .min_access_size = 8, .max_access_size = 8 },
+    .valid = { .min_access_size = 1, .max_access_size = 8,
+               .unaligned = true },
+    .impl = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
 };
 
 /* Device tree (interface reference, 3.1) */

@@ -242,17 +242,21 @@ class RegisterPages(unittest.TestCase):
     """What is not a doubleword access does nothing."""
 
     def test_narrow_access(self) -> None:
-        with Qemu() as qemu:
+        with Qemu(extra=["-d", "invalid_mem"]) as qemu:
             adapter = Adapter(qemu)
             eq = adapter.alloc_eq(abi.ALLOC_EQ, 512)
             cq = adapter.alloc_cq(eq, 1)
             qemu.cmd(f"writel {cq.regs + abi.CQX_N1:#x} 0xffffffff")
             qemu.cmd(f"writeb {cq.regs + abi.CQX_N1:#x} 0xff")
             qemu.cmd(f"readb {cq.regs + abi.CQX_FEC:#x}")
+            qemu.writeq(cq.regs + abi.CQX_N1 - 4, (1 << 64) - 1)
+            qemu.readq(cq.regs + abi.CQX_FEC + 4)
             self.assertEqual(qemu.readq(cq.regs + abi.CQX_FEC), cq.entries)
             self.assertEqual(qemu.readq(cq.regs + abi.CQX_N1), 0)
             qemu.writeq(cq.regs + abi.CQX_N1, 1 << 63)
             self.assertEqual(qemu.readq(cq.regs + abi.CQX_N1), 1 << 63)
+            # What the bus refuses is a machine check in a running guest.
+            self.assertNotIn("Invalid", qemu.log())
 
 
 if __name__ == "__main__":
