@@ -72,8 +72,9 @@ struct cm_conn {
 
 	struct cm_path pri, alt, pend;
 
-	u32 sq_psn;
-	u32 rq_psn;
+	/* A starting PSN is that which the other side begins to send with. */
+	u32 sq_psn;			/* the peer told us */
+	u32 rq_psn;			/* we tell */
 	u8 path_mtu;
 	u8 responder_resources;
 	u8 initiator_depth;
@@ -914,7 +915,7 @@ static void cm_rx_req(struct cm_rx *rx)
 	c->remote_ca_guid = guid;
 	c->id.service_id = service;
 	c->qp_type = transport ? IB_QPT_UC : IB_QPT_RC;
-	c->rq_psn = IBA_GET(CM_REQ_STARTING_PSN, req);
+	c->sq_psn = IBA_GET(CM_REQ_STARTING_PSN, req);
 	c->path_mtu = c->pri.rec.mtu;
 	/* Theirs is ours, the other way round. */
 	c->responder_resources = IBA_GET(CM_REQ_INITIATOR_DEPTH, req);
@@ -929,7 +930,7 @@ static void cm_rx_req(struct cm_rx *rx)
 	ev.u.req.remote_ca_guid = guid;
 	ev.u.req.remote_qpn = qpn;
 	ev.u.req.qp_type = c->qp_type;
-	ev.u.req.starting_psn = c->rq_psn;
+	ev.u.req.starting_psn = c->sq_psn;
 	ev.u.req.responder_resources = c->responder_resources;
 	ev.u.req.initiator_depth = c->initiator_depth;
 	ev.u.req.local_cm_response_timeout =
@@ -1131,7 +1132,7 @@ static void cm_rx_rep(struct cm_rx *rx)
 	c->remote_id = remote_id;
 	c->remote_qpn = p->remote_qpn;
 	c->remote_ca_guid = p->remote_ca_guid;
-	c->rq_psn = p->starting_psn;
+	c->sq_psn = p->starting_psn;
 	c->responder_resources = p->responder_resources;
 	c->initiator_depth = p->initiator_depth;
 	c->rnr_retry_count = p->rnr_retry_count;
@@ -1637,7 +1638,7 @@ int apm_cm_send_req(struct apm_cm_id *id, const struct apm_cm_req_param *p)
 	c->local_qpn = p->qp_num;
 	c->qp_type = p->qp_type;
 	c->id.service_id = p->service_id;
-	c->sq_psn = p->starting_psn & 0xffffff;
+	c->rq_psn = p->starting_psn & 0xffffff;
 	c->path_mtu = pri->mtu;
 	c->responder_resources = p->responder_resources;
 	c->initiator_depth = p->initiator_depth;
@@ -1662,7 +1663,7 @@ int apm_cm_send_req(struct apm_cm_id *id, const struct apm_cm_req_param *p)
 	IBA_SET(CM_REQ_TRANSPORT_SERVICE_TYPE, req,
 		p->qp_type == IB_QPT_UC);
 	IBA_SET(CM_REQ_END_TO_END_FLOW_CONTROL, req, p->flow_control);
-	IBA_SET(CM_REQ_STARTING_PSN, req, c->sq_psn);
+	IBA_SET(CM_REQ_STARTING_PSN, req, c->rq_psn);
 	IBA_SET(CM_REQ_LOCAL_CM_RESPONSE_TIMEOUT, req,
 		min_t(u8, p->local_cm_response_timeout, 31));
 	IBA_SET(CM_REQ_RETRY_COUNT, req, p->retry_count);
@@ -1707,7 +1708,7 @@ int apm_cm_send_rep(struct apm_cm_id *id, const struct apm_cm_rep_param *p)
 		goto out;
 	}
 	c->local_qpn = p->qp_num;
-	c->sq_psn = p->starting_psn & 0xffffff;
+	c->rq_psn = p->starting_psn & 0xffffff;
 	c->responder_resources = p->responder_resources;
 	c->initiator_depth = p->initiator_depth;
 	if (p->failover_accepted != APM_CM_FAILOVER_ACCEPTED)
@@ -1717,7 +1718,7 @@ int apm_cm_send_rep(struct apm_cm_id *id, const struct apm_cm_rep_param *p)
 	cm_put_ids(&c->msg, c->local_id, c->remote_id);
 	rep = &c->msg.rep;
 	IBA_SET(CM_REP_LOCAL_QPN, rep, p->qp_num);
-	IBA_SET(CM_REP_STARTING_PSN, rep, c->sq_psn);
+	IBA_SET(CM_REP_STARTING_PSN, rep, c->rq_psn);
 	IBA_SET(CM_REP_RESPONDER_RESOURCES, rep, p->responder_resources);
 	IBA_SET(CM_REP_INITIATOR_DEPTH, rep, p->initiator_depth);
 	IBA_SET(CM_REP_TARGET_ACK_DELAY, rep,

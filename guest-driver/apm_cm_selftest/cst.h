@@ -35,6 +35,9 @@
 #define RESP_SHORT	10		/* 4 ms: for what is never answered */
 #define RETRIES		3
 
+#define PSN_OF_REQ	0xaaaaaa
+#define PSN_OF_REP	0x555555
+
 enum kind {
 	REQ = 0x10, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP, LAP, APR
 };

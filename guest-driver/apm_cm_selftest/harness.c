@@ -444,7 +444,7 @@ void call_from(struct test *t, struct end *e)
 		.service_id = t->listener->service_id,
 		.qp_num = e->qp ? e->qp->qp_num : e->qpn,
 		.qp_type = t->opt.type,
-		.starting_psn = 0xaaaaaa,
+		.starting_psn = PSN_OF_REQ,
 		.private_data = "calling",
 		.private_data_len = 8,
 		.responder_resources = 4,
@@ -476,7 +476,7 @@ void send_rep(struct test *t, struct end *e)
 {
 	struct apm_cm_rep_param p = {
 		.qp_num = e->qp ? e->qp->qp_num : e->qpn,
-		.starting_psn = 0x555555,
+		.starting_psn = PSN_OF_REP,
 		.private_data = "called",
 		.private_data_len = 7,
 		.responder_resources = 4,

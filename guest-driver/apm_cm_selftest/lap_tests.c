@@ -589,8 +589,10 @@ static void edit_lap_tid(struct test *t, void *mad)
 
 static void test_same_tid(struct test *t)
 {
+	const struct seen_event *s;
 	struct sa_path_rec rec;
 	struct cm_lap_msg lap;
+	struct cm_apr_msg apr;
 
 	establish(t);
 	lap_works(t, &t->a, &t->p, 1, 0);
@@ -600,6 +602,20 @@ static void test_same_tid(struct test *t)
 	lap_tid = (__force u64)lap.hdr.tid;
 	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
 	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");
+	/*
+	 * The same once more, id and all: the answer of before is not true any
+	 * more.  It goes to the id of before, so a drops it and asks again.
+	 */
+	path(t, 1, 0, &rec);
+	edit(t, SENT, LAP, edit_lap_tid);
+	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	wait_seen(t, SENT, APR, 2);
+	last_mad(t, SENT, APR, &apr);
+	check(t, IBA_GET(CM_APR_AR_STATUS, &apr) == APM_CM_APR_IS_CURRENT,
+	      "APR %u", IBA_GET(CM_APR_AR_STATUS, &apr));
+	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
+	check(t, s->ev.u.apr.status == APM_CM_APR_IS_CURRENT, "APR %u",
+	      s->ev.u.apr.status);
 	lap_works(t, &t->a, &t->p, 0, 1);
 	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
 	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");

@@ -78,6 +78,14 @@ static void to(struct test *t, struct end *e, enum ib_qp_state state)
 	if (t->failed)
 		return;
 	ok(t, apm_cm_init_qp_attr(e->id, &attr, &mask), "QP attributes");
+	if (e == &t->p && state == IB_QPS_RTR)
+		attr.rq_psn = PSN_OF_REP;
+	check(t, state != IB_QPS_RTR || attr.rq_psn ==
+	      (e == &t->p ? PSN_OF_REP : PSN_OF_REQ), "rq_psn %#x",
+	      attr.rq_psn);
+	check(t, state != IB_QPS_RTS || attr.sq_psn ==
+	      (e == &t->p ? PSN_OF_REQ : PSN_OF_REP), "sq_psn %#x",
+	      attr.sq_psn);
 	if (!t->failed)
 		ok(t, ib_modify_qp(e->qp, &attr, mask), "modify QP");
 }

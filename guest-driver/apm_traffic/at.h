@@ -161,7 +161,7 @@ struct at_conn {
 	struct ib_cq *cq;
 	struct ib_qp *qp;
 	u32 size, depth, rq_depth;
-	u32 sq_psn;
+	u32 rq_psn;			/* the peer begins to send with */
 	struct at_slot *tx, *rx, ctl[AT_CTL_SLOTS];
 	bool rx_posted;
 

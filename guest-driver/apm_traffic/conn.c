@@ -603,8 +603,9 @@ static int at_qp_to(enum ib_qp_state state)
 	ret = apm_cm_init_qp_attr(at.id, &attr, &mask);
 	if (ret)
 		return ret;
-	if (mask & IB_QP_SQ_PSN)
-		attr.sq_psn = at.c->sq_psn;
+	/* The CM of the called side knows it only when the REP is sent. */
+	if (mask & IB_QP_RQ_PSN)
+		attr.rq_psn = at.c->rq_psn;
 	ret = ib_modify_qp(at.c->qp, &attr, mask);
 	return ret > 0 ? -ret : ret;
 }
@@ -647,7 +648,7 @@ static void at_send_req(void)
 	p.service_id = cpu_to_be64(at.p.service);
 	p.qp_num = at.c->qp->qp_num;
 	p.qp_type = IB_QPT_RC;
-	p.starting_psn = at.c->sq_psn;
+	p.starting_psn = at.c->rq_psn;
 	p.private_data = &private;
 	p.private_data_len = sizeof(private);
 	p.responder_resources = min(4, at.dev->attrs.max_qp_rd_atom);
@@ -794,7 +795,7 @@ static void at_req_received(struct at_msg *m)
 
 	at_conn_private(at.c, &private);
 	p.qp_num = at.c->qp->qp_num;
-	p.starting_psn = at.c->sq_psn;
+	p.starting_psn = at.c->rq_psn;
 	p.private_data = &private;
 	p.private_data_len = sizeof(private);
 	p.responder_resources = req->responder_resources;

@@ -993,7 +993,7 @@ struct at_conn *at_conn_create(struct ib_device *dev, u32 gen, u32 size,
 	c->rq_depth = 2 * depth + 2 * AT_CTL_SLOTS;
 	c->ring_slots = clamp_t(u32, 2 * depth, AT_RING_SLOTS_MIN,
 				AT_RING_BYTES / size);
-	c->sq_psn = get_random_u32() & 0xffffff;
+	c->rq_psn = get_random_u32() & 0xffffff;
 	spin_lock_init(&c->lock);
 	init_waitqueue_head(&c->wait);
 	init_waitqueue_head(&c->bench.wait);

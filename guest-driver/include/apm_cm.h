@@ -171,7 +171,7 @@ struct apm_cm_req_param {
 	__be64 service_id;
 	u32 qp_num;
 	enum ib_qp_type qp_type;			/* RC or UC */
-	u32 starting_psn;
+	u32 starting_psn;				/* rq_psn of this side */
 	const void *private_data;
 	u8 private_data_len;
 	u8 responder_resources;
@@ -188,7 +188,7 @@ struct apm_cm_req_param {
 
 struct apm_cm_rep_param {
 	u32 qp_num;
-	u32 starting_psn;
+	u32 starting_psn;			/* rq_psn of this side */
 	const void *private_data;
 	u8 private_data_len;
 	u8 responder_resources;
@@ -352,9 +352,12 @@ int apm_cm_notify(struct apm_cm_id *id, enum ib_event_type event);
 /*
  * attr->qp_state says which transition: INIT, RTR (with the alternate path if
  * there is one) or RTS (with REARM if there is one).  After the first LAP, RTS
- * gives what apm_cm_init_rearm_attr() gives.  The called side's starting PSN is
- * known from apm_cm_send_rep() on; who goes to RTS before it puts in the one
- * that the REP is going to say.
+ * gives what apm_cm_init_rearm_attr() gives.
+ *
+ * The starting PSN of a REQ or REP is the one the receiver of the message begins
+ * to send with (IBTA 12.7.31): one's own rq_psn.  The called side's is known from
+ * apm_cm_send_rep() on; who goes to RTR before puts in the one that the REP is
+ * going to say.
  */
 int apm_cm_init_qp_attr(struct apm_cm_id *id, struct ib_qp_attr *attr,
 			int *attr_mask);
