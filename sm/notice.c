@@ -452,7 +452,9 @@ void sm_trap_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
     port->trap_seen = true;
     port->trap_tid = header.tid;
     delay = throttle(sm, port);
-    sm_logf(sm, SM_LOG_INFO, "trap %u (%s) from port %s", notice.trap,
+    /* A port that floods us must not fill the disk with our log. */
+    sm_logf(sm, delay == 0 ? SM_LOG_INFO : SM_LOG_DEBUG,
+            "trap %u (%s) from port %s", notice.trap,
             ib_trap_name(notice.trap), sm_port_name(port).s);
     switch (notice.trap) {
     case IB_TRAP_LINK_STATE:

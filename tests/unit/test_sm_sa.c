@@ -961,8 +961,10 @@ static void test_bad_traps(Rig *rig, const void *unused)
 static void test_trap_flood(Rig *rig, const void *unused)
 {
     SmStats before, after;
+    unsigned lines = 0;
 
     sm_get_stats(lab_sm(rig->lab), &before);
+    g_string_truncate(rig->lab->log, 0);
     for (unsigned i = 0; i < 2000; i++) {
         send_trap(rig->alice, 144, lab_lid(rig->alice, 1), 100 + i);
         lab_run(rig->lab, 1 * IB_MSEC);
@@ -973,6 +975,11 @@ static void test_trap_flood(Rig *rig, const void *unused)
     g_assert_cmpuint(after.heavy_sweeps - before.heavy_sweeps, <=, 50 + 13);
     g_assert_cmpuint(after.heavy_sweeps - before.heavy_sweeps, >=, 50);
     g_assert_cmpuint(after.traps_throttled, ==, 2000 - 50);
+    for (const char *at = rig->lab->log->str;
+         (at = strstr(at, "info: trap 144")); at++) {
+        lines++;
+    }
+    g_assert_cmpuint(lines, ==, 50);
     /* It does not hurt others, and the throttled one is heard in the end. */
     g_assert_cmpint(lab_subscribe(rig->carol, 1, 65, true), ==, 0);
     lab_cable(rig->lab, "b1", false);
