@@ -116,6 +116,26 @@ class Reader(unittest.TestCase):
         errors = self.errors(f'{HEAD}step "s"\npull x\nboot y\nsleep z\n')
         self.assertEqual([e.split(":")[1] for e in errors], ["3", "4", "5"])
 
+    def test_too_much(self) -> None:
+        for text, part in (
+                ("repeat 1000 as i\n" * 3 + 'step "s"\n' + "end\n" * 3,
+                 "more than 100000 lines"),
+                ("repeat 1000\n" * 5 + "end\n" * 5,
+                 "more than 100000 lines"),
+                ("repeat 1\n" * 3000 + "end\n" * 3000, "more than 8 ")):
+            errors = self.errors(f'{HEAD}step "s"\nsleep 0\n{text}')
+            self.assertEqual(len(errors), 1, errors)
+            self.assertIn(part, errors[0])
+        self.assertEqual(len(self.errors("topology " + "x/" * 3000 + "y\n"
+                                         'step "s"\n')), 1)
+
+    def test_ports(self) -> None:
+        self.path.write_text(f'{HEAD}step "s"\nboot a b\n')
+        with self.assertRaisesRegex(scenario.ScenarioError,
+                                    ":3: host b has 3 ports"):
+            scenario.read(self.path, lambda path: scenario.Topology(
+                path, {"a": 2, "b": 3}, [], {}))
+
     def test_repeat(self) -> None:
         self.assertIn("'repeat' without 'end'",
                       self.errors(HEAD + "repeat 2\n"

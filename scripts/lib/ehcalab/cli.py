@@ -115,6 +115,10 @@ def up(args: argparse.Namespace) -> int:
             raise ScenarioError(
                 f"{topology.path}: no guest '{node}'; "
                 + scenario.guess(node, topology.guests))
+    wrong = scenario.too_many_ports(topology, guests)
+    if wrong:
+        raise ScenarioError("\n".join(f"{topology.path}: {w}"
+                                      for w in wrong))
     guest.check_built(args.kernel)
     run_dir = Path(args.lab)
     if (run_dir / "lab.json").exists():
@@ -363,4 +367,10 @@ def main() -> int:
         print(f"ehcalab: {exc}", file=sys.stderr)
         return EXIT_TROUBLE
     except BrokenPipeError:
+        return EXIT_TROUBLE
+    except OSError as exc:
+        # A full disk, a directory that cannot be written: no verdict.
+        print(f"ehcalab: {exc.strerror or exc}"
+              + (f": {exc.filename}" if exc.filename else "")
+              + "; everything it started is stopped", file=sys.stderr)
         return EXIT_TROUBLE

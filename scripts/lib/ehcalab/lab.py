@@ -229,12 +229,13 @@ class Lab:
         self.save()
 
     def _start_guest(self, node: str) -> None:
+        properties = {"ports": str(self.topology.hosts[node])}
+        if "port-activation" in self.options:
+            properties["port-activation"] = self.options["port-activation"]
         config = guest.Guest(
             node, self.sockets, self.dir, series=self.kernel,
             memory=self.memory, ssh_port=guest.free_port(),
-            extra=guest.ehca_argv(node, self.link_path, {
-                "port-activation": self.options["port-activation"]}
-                if "port-activation" in self.options else {}))
+            extra=guest.ehca_argv(node, self.link_path, properties))
         process = Process(f"guest {node}", guest.qemu_argv(config),
                           self.dir / f"{node}.qemu.log", self.detached)
         self.log.add("lab", "guest_started", {"node": node,

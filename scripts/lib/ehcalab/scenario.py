@@ -20,7 +20,11 @@ REPEAT_MAX = 1000
 # Faults of a cable and the greatest value of each (docs/fabric.md).
 FAULTS = {"drop": 1.0, "duplicate": 1.0, "corrupt": 1.0, "delay": 1.0,
           "delay-ms": 10000.0}
-ACTIONS_MAX = 100_000
+# Lines played, each as often as it is repeated; repeats within repeats.
+LINES_MAX = 100_000
+REPEAT_DEPTH_MAX = 8
+# What `-device ehca` can have; simulated hosts have up to 8.
+GUEST_PORTS_MAX = 2
 SECONDS_MAX = 3600
 SWEEP_MAX = 86400
 DEFAULT_WITHIN = 30.0
@@ -106,6 +110,13 @@ class Topology:
 SM_NODE = "sm"
 
 
+def too_many_ports(topology: Topology, nodes: list[str]) -> list[str]:
+    """Of these hosts, those that no guest can be; each in words."""
+    return [f"host {node} has {topology.hosts[node]} ports; a guest has 1 "
+            f"to {GUEST_PORTS_MAX}" for node in nodes
+            if topology.hosts.get(node, 0) > GUEST_PORTS_MAX]
+
+
 @dataclass
 class Scenario:
     """A scenario that was read and found good."""
@@ -142,6 +153,8 @@ class Parser:
         self.never: list[tuple[int, list[str], str]] = []
         self.options: dict[str, str] = {}
         self.topology: Topology | None = None
+        self.unrolled = 0
+        self.gave_up = False
 
     def error(self, line: int, wrong: str, right: str) -> None:
         """Note an error; reading goes on."""
@@ -232,6 +245,13 @@ class Parser:
                depth: int) -> int:
         while at < len(self.lines):
             number, words = self.lines[at]
+            self.unrolled += 1
+            if self.unrolled > LINES_MAX:
+                self.error(number, f"more than {LINES_MAX} lines, each "
+                           "counted as often as it is repeated",
+                           "repeat less often")
+                self.gave_up = True
+                return len(self.lines)
             words = [self._substitute(number, w, variables) for w in words]
             verb = words[0]
             at += 1
@@ -261,12 +281,8 @@ class Parser:
                 steps.append(Step(number, "(no title)"))
             action = self._action(number, words)
             if action is not None:
-                if sum(len(s.actions) for s in steps) >= ACTIONS_MAX:
-                    self.error(number, f"more than {ACTIONS_MAX} actions",
-                               "repeat less often")
-                    return len(self.lines)
                 steps[-1].actions.append(action)
-        if depth:
+        if depth and not self.gave_up:
             self.error(self.lines[-1][0], "'repeat' without 'end'",
                        "add 'end' where the repetition stops")
         return at
@@ -280,6 +296,11 @@ class Parser:
                 steps: list[Step], variables: dict[str, str],
                 depth: int) -> int:
         count, name = 1, "i"
+        if depth == REPEAT_DEPTH_MAX:
+            self.error(number, f"more than {REPEAT_DEPTH_MAX} repeats within "
+                       "one another", "nest them less deeply")
+            self.gave_up = True
+            return len(self.lines)
         ok = len(words) == 2 or (len(words) == 4 and words[2] == "as")
         if ok and words[1].isdigit() and 1 <= int(words[1]) <= REPEAT_MAX:
             count = int(words[1])
@@ -404,6 +425,9 @@ class Parser:
         """boot / shutdown / kill-guest / explain NODE..."""
         if self.need(action, rest, 1, f"{action.verb} alice bob"):
             action.nodes = self._nodes(action.line, rest)
+        if action.verb == "boot" and self.topology:
+            for wrong in too_many_ports(self.topology, action.nodes):
+                self.error(action.line, wrong, "change the topology")
 
     def v_load(self, action: Action, rest: list[str]) -> None:
         """load NODE... [PARAMETER=VALUE]."""
@@ -578,8 +602,12 @@ def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
     if parser.topology_word is None:
         raise ScenarioError("\n".join(parser.errors))
     number, word = parser.topology_word
-    where = (path.parent / word).resolve()
-    if not where.is_file():
+    try:
+        where = (path.parent / word).resolve()
+        found = where.is_file()
+    except (OSError, ValueError):      # too long, or a NUL in it
+        found = False
+    if not found:
         parser.error(number, f"no topology file '{word}'",
                      "name it relative to the scenario file")
         raise ScenarioError("\n".join(parser.errors))
