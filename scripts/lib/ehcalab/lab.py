@@ -38,6 +38,8 @@ from .scenario import SM_NODE, ScenarioError, Topology
 FABRIC_BIN = paths.HOST / "fabric" / "ehca-fabric"
 SM_BIN = paths.HOST / "sm" / "ehca-sm"
 BOOT_TIMEOUT = 120.0
+# A QEMU that hangs must not hold up the report that says so for long.
+REPORT_TIMEOUT = 10.0
 FABRIC_TIMEOUT = 10.0
 POWER_OFF_TIMEOUT = 20.0
 EVENT_LINE_MAX = 1 << 16
@@ -283,11 +285,10 @@ class Lab:
     def guest_trouble(self, exc: ControlError) -> LabError:
         """What to say when a guest, or QEMU, did not answer."""
         self.check()
-        logs = "; ".join(f"{g.node}: {g.console_log}"
-                         for g in self.guests.values()
-                         if g.node in str(exc))
-        return LabError(f"{exc}" + (f"; its console log is {logs}"
-                                    if logs else ""))
+        words = re.findall(r"[\w.-]+", str(exc))
+        logs = "".join(f"; the console log of {g.node} is {g.console_log}"
+                       for g in self.guests.values() if g.node in words)
+        return LabError(f"{exc}{logs}")
 
     def load(self, node: str, parameters: dict[str, str]) -> None:
         """Load driver, CM, notice client and consumer in a guest."""
@@ -414,7 +415,7 @@ class Lab:
         """The adapter's own view, from QEMU."""
         text = self.guest(node).qmp.command(
             "qom-get", {"path": "/machine/peripheral/hca0",
-                        "property": "report"})
+                        "property": "report"}, timeout=REPORT_TIMEOUT)
         return json.loads(text)
 
     def shutdown(self, node: str, kill: bool) -> None:
