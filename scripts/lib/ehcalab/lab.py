@@ -351,6 +351,12 @@ class Lab:
         if done.code != 0:
             raise LabError(f"{node}: unloading failed: {done.err.strip()}")
         if one.events_sock is not None:
+            # close() alone leaves it open: the reader's file holds it, and
+            # QEMU takes no other connection.
+            try:
+                one.events_sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             one.events_sock.close()
         one.loaded = False
         self.log.add(node, "driver_unloaded")
