@@ -341,9 +341,9 @@ static void at_end(const char *by, bool tell)
 	at.state = at.listen_id ? AT_LISTENING : AT_IDLE;
 }
 
-static void at_reset(void)
+static void at_reset(const char *by)
 {
-	at_end("command", true);
+	at_end(by, true);
 	if (at.listen_id)
 		apm_cm_destroy_id(at.listen_id);
 	at.listen_id = NULL;
@@ -1501,7 +1501,7 @@ static void at_on_cmd(struct at_msg *m)
 		}
 		break;
 	case AT_CMD_RESET:
-		at_reset();
+		at_reset("command");
 		at_lose_nothing();
 		at_event("reset", NULL);
 		break;
@@ -1553,11 +1553,11 @@ static void at_dispatch(struct work_struct *work)
 		break;
 	case AT_MSG_DEVICE_GONE:
 		if (at.dev == m->u.gone.dev)
-			at_reset();
+			at_reset("device");
 		break;
 	case AT_MSG_CLOSE:
 		at.closing = true;
-		at_reset();
+		at_reset("command");
 		at_lose_nothing();
 		break;
 	}

@@ -30,8 +30,9 @@ SCENARIOS = ["apm-failover", "apm-software", "apm-unarmed", "apm-one-sided",
              "qp1-no-wait", "qp1-wait-option", "dark-port", "sm-restart",
              "guest-killed", "driver-selftest", "cm-selftest", "cm-lap",
              "cm-paths", "noisy-cables", "data-ops", "cm-interop",
+             "modules-go",
              # NAME@KERNEL: with another kernel than the default.
-             "apm-failover@6.1", "driver-selftest@6.1"]
+             "apm-failover@6.1", "driver-selftest@6.1", "cm-selftest@6.1"]
 # Their cables damage packets on purpose, and a switch passes them on.
 DAMAGED = {"noisy-cables"}
 # VCRCs are computed bit by bit here: a sample is enough.
