@@ -87,11 +87,16 @@ def read(path: Path) -> Iterator[Captured]:
 
 
 def icrc_of(packet: bytes) -> bytes:
-    """ICRC as it stands in the packet (7.8.1); packet ends before it."""
+    """ICRC as it stands in the packet (7.8.1); packet ends before it.
+
+    What a router changes counts as ones: with a GRH that is all of the LRH.
+    """
     masked = bytearray(packet)
-    masked[0] |= 0xF0
     bth = 8
-    if masked[1] & 3 == LNH_GLOBAL:
+    if masked[1] & 3 != LNH_GLOBAL:
+        masked[0] |= 0xF0
+    else:
+        masked[:8] = b"\xff" * 8
         masked[8] |= 0x0F
         masked[9:12] = b"\xff\xff\xff"
         masked[15] = 0xFF
