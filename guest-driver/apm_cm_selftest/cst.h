@@ -91,6 +91,7 @@ struct test {
 	atomic_t raw_out;
 	struct apm_cm_id *listener;
 	u32 next_qpn;
+	u32 connections;		/* before this test: the listener */
 	u64 seed;
 
 	struct end a, p, p2;

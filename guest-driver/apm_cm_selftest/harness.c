@@ -557,6 +557,10 @@ static void end_init(struct test *t, struct end *e)
 
 void test_begin(struct test *t)
 {
+	struct apm_cm_counters counters;
+
+	apm_cm_get_counters(&counters);
+	t->connections = counters.connections;
 	memset(&t->opt, 0, sizeof(t->opt));
 	t->opt.resp = RESP_USUAL;
 	t->opt.retries = RETRIES;
@@ -573,7 +577,7 @@ void test_begin(struct test *t)
 	spin_unlock(&t->tap_lock);
 }
 
-/* Nothing unexpected came, and nothing is left but the listener. */
+/* Nothing unexpected came, and nothing is left of this test. */
 void test_end(struct test *t)
 {
 	struct apm_cm_counters counters;
@@ -592,11 +596,12 @@ void test_end(struct test *t)
 	wait_raw(t);
 	for (ms = 0; ms < WAIT_MS; ms += 10) {
 		apm_cm_get_counters(&counters);
-		if (counters.connections <= 1)
+		if (counters.connections <= t->connections)
 			return;
 		msleep(10);
 	}
-	fail(t, "%u connections are left over", counters.connections - 1);
+	fail(t, "%u connections are left over",
+	     counters.connections - t->connections);
 }
 
 static void end_setup(struct end *e, const char *name)
