@@ -162,12 +162,28 @@ int ehca_port_init(struct ehca_dev *dev, u8 num)
 	return ehca_port_refresh(port, &now, &old);
 }
 
+static void ehca_port_tell_changes(struct ehca_port *port,
+				   const struct ehca_port_cfg *now,
+				   const struct ehca_port_cfg *old)
+{
+	struct ehca_dev *dev = port->dev;
+
+	if (now->sm_sl != old->sm_sl || now->sm_lid != old->sm_lid)
+		ehca_event(dev, IB_EVENT_SM_CHANGE, port->num);
+	if (now->lid != old->lid || now->lmc != old->lmc)
+		ehca_event(dev, IB_EVENT_LID_CHANGE, port->num);
+	if (now->pkey_len != old->pkey_len ||
+	    memcmp(now->pkey, old->pkey, sizeof(now->pkey)))
+		ehca_event(dev, IB_EVENT_PKEY_CHANGE, port->num);
+}
+
 static void ehca_port_available(struct ehca_port *port, bool avail)
 {
 	struct ehca_port_cfg now, old;
 
-	if (avail)
-		ehca_port_refresh(port, &now, &old);
+	/* The firmware does not tell what changed while it was not Active. */
+	if (avail && !ehca_port_refresh(port, &now, &old) && old.lid)
+		ehca_port_tell_changes(port, &now, &old);
 	WRITE_ONCE(port->active, avail);
 	if (avail)
 		wake_up_all(&port->active_wait);
@@ -179,18 +195,10 @@ static void ehca_port_available(struct ehca_port *port, bool avail)
 
 static void ehca_port_config_changed(struct ehca_port *port)
 {
-	struct ehca_dev *dev = port->dev;
 	struct ehca_port_cfg now, old;
 
-	if (ehca_port_refresh(port, &now, &old))
-		return;
-	if (now.sm_sl != old.sm_sl || now.sm_lid != old.sm_lid)
-		ehca_event(dev, IB_EVENT_SM_CHANGE, port->num);
-	if (now.lid != old.lid || now.lmc != old.lmc)
-		ehca_event(dev, IB_EVENT_LID_CHANGE, port->num);
-	if (now.pkey_len != old.pkey_len ||
-	    memcmp(now.pkey, old.pkey, sizeof(now.pkey)))
-		ehca_event(dev, IB_EVENT_PKEY_CHANGE, port->num);
+	if (!ehca_port_refresh(port, &now, &old))
+		ehca_port_tell_changes(port, &now, &old);
 }
 
 /* A notification event with a port number (doc 14.4) */
