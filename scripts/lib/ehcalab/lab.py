@@ -139,6 +139,11 @@ class Lab:
         """The run's pcapng file."""
         return self.dir / "capture.pcapng"
 
+    @property
+    def lid_file(self) -> Path:
+        """What the subnet manager remembers of the ports' LIDs."""
+        return self.dir / "lids"
+
     def start_fabric(self) -> None:
         """Start the fabric and listen to its events."""
         argv = [str(FABRIC_BIN), "--topology", str(self.topology.path),
@@ -198,7 +203,7 @@ class Lab:
         if self.sm is not None and self.sm.code() is None:
             raise LabError("the subnet manager runs already")
         argv = [str(SM_BIN), "--socket", str(self.link_path),
-                "--node", SM_NODE, "--lid-file", str(self.dir / "lids")]
+                "--node", SM_NODE, "--lid-file", str(self.lid_file)]
         if "sm-sweep" in self.options:
             argv += ["--sweep", self.options["sm-sweep"]]
         self.sm = Process("the subnet manager", argv, self.dir / "sm.log",
@@ -217,6 +222,24 @@ class Lab:
         self.sm = None
         self.log.add("lab", "sm_killed" if kill else "sm_stopped")
         self.save()
+
+    def set_lid(self, place: str, lid: int) -> None:
+        """Change what the subnet manager remembers, while it does not run."""
+        if self.sm is not None:
+            raise LabError("the subnet manager runs and knows its LIDs; "
+                           "stop or kill it first")
+        guid = "0x" + self.gid(place).replace(":", "")[-16:]
+        try:
+            text = self.lid_file.read_text()
+        except OSError as exc:
+            raise LabError(f"{self.lid_file}: {exc.strerror}; has a subnet "
+                           "manager run?") from exc
+        changed = re.sub(rf"(?m)^{guid} \S+", f"{guid} {lid:#06x}", text)
+        if changed == text:
+            raise LabError(f"{place} ({guid}) is not in {self.lid_file}, or "
+                           f"has LID {lid} already")
+        self.lid_file.write_text(changed)
+        self.log.add("lab", "lid_set", {"port": place, "lid": lid})
 
     # -- guests --------------------------------------------------------------
 

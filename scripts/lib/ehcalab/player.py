@@ -171,6 +171,10 @@ class Player:
             self.log.add("lab", "fault", {"cable": cable, **faults})
             self.lab.command("fault", cable=cable, **faults)
 
+    def p_lid(self, action: Action) -> None:
+        """lid NODE/PORT LID."""
+        self.lab.set_lid(action.nodes[0], int(action.text))
+
     def p_on(self, action: Action) -> None:
         """on NODE COMMAND."""
         for node in action.nodes:

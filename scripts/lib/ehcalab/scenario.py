@@ -25,6 +25,7 @@ LINES_MAX = 100_000
 REPEAT_DEPTH_MAX = 8
 # What `-device ehca` can have; simulated hosts have up to 8.
 GUEST_PORTS_MAX = 2
+LID_MAX = 0xbfff                     # the last unicast LID
 SECONDS_MAX = 3600
 SWEEP_MAX = 86400
 DEFAULT_WITHIN = 30.0
@@ -476,6 +477,17 @@ class Parser:
                 continue
             action.conditions.append(Condition(kind, "=", value))
 
+    def v_lid(self, action: Action, rest: list[str]) -> None:
+        """lid NODE/PORT LID."""
+        if not self.need(action, rest, 2, "lid alice/1 77"):
+            return
+        self._port(action.line, rest[0])
+        if (len(rest) != 2 or not rest[1].isdigit()
+                or not 1 <= int(rest[1]) <= LID_MAX):
+            self.error(action.line, f"bad LID '{' '.join(rest[1:])}'",
+                       f"write a number from 1 to {LID_MAX}: lid alice/1 77")
+        action.nodes, action.text = rest[:1], rest[1]
+
     def v_on(self, action: Action, rest: list[str]) -> None:
         """on NODE COMMAND: a command of the consumer."""
         if self.need(action, rest, 2, "on alice traffic start"):
@@ -564,7 +576,7 @@ VERBS: dict[str, Callable[[Parser, Action, list[str]], None]] = {
     "kill-guest": Parser.v_nodes, "explain": Parser.v_nodes,
     "load": Parser.v_load, "unload": Parser.v_nodes,
     "pull": Parser.v_cable, "restore": Parser.v_cable,
-    "fault": Parser.v_fault,
+    "fault": Parser.v_fault, "lid": Parser.v_lid,
     "on": Parser.v_on, "run": Parser.v_run, "wait": Parser.v_wait,
     "expect": Parser.v_expect, "expect-none": Parser.v_quiet,
     "sleep": Parser.v_seconds, "note": Parser.v_text,
