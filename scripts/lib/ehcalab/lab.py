@@ -369,7 +369,9 @@ class Lab:
         """Unload what load() loaded."""
         one = self.guest(node)
         done = one.agent.shell(
-            "killall cat 2>/dev/null; for m in apm_traffic sa_notice apm_cm "
+            # The reader of the events takes a moment to go.
+            "for i in $(seq 50); do killall cat 2>/dev/null || break; "
+            "sleep 0.02; done; for m in apm_traffic sa_notice apm_cm "
             "ib_umad ib_ehca; do rmmod $m || exit 1; done")
         if done.code != 0:
             raise LabError(f"{node}: unloading failed: {done.err.strip()}")
