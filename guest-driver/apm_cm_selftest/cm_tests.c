@@ -6,6 +6,7 @@
 #include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/prandom.h>
+#include <linux/slab.h>
 
 #include "cst.h"
 
@@ -734,6 +735,52 @@ static void test_random(struct test *t)
 	establish(t);
 }
 
+/*
+ * REQs without end that nobody answers: there is a limit, it is told with REJ 3
+ * (no resources), and afterwards all is as before.
+ */
+#define FLOOD		1500
+#define FLOOD_LIMIT	1024	/* CM_MAX_CONNECTIONS */
+
+static void test_flood(struct test *t)
+{
+	struct apm_cm_counters counters;
+	struct cm_req_msg req;
+	unsigned int i;
+
+	establish(t);
+	if (t->failed)
+		return;
+	t->hoard = kvcalloc(FLOOD, sizeof(*t->hoard), GFP_KERNEL);
+	if (!t->hoard) {
+		fail(t, "no memory");
+		return;
+	}
+	t->hoarded = 0;
+	t->hoard_max = FLOOD;
+	last_mad(t, RECEIVED, REQ, &req);
+	for (i = 0; i < FLOOD && !t->failed; i++) {
+		IBA_SET(CM_REQ_LOCAL_COMM_ID, &req, 0x10000000 + i);
+		IBA_SET(CM_REQ_LOCAL_QPN, &req, t->next_qpn++);
+		send_raw(t, 1, &req);
+		/* Not so fast that the receiver's queue drops some */
+		wait_seen(t, RECEIVED, REQ, i + 2);
+	}
+	apm_cm_get_counters(&counters);
+	check(t, counters.connections == FLOOD_LIMIT, "%u connections",
+	      counters.connections);
+	check(t, seen(t, SENT, REJ) >= FLOOD - FLOOD_LIMIT, "%u REJs",
+	      seen(t, SENT, REJ));
+	rej_is(t, APM_CM_REJ_NO_RESOURCES);
+	errno_is(t, make_id(t, &t->p2), -EMFILE, "one id more");
+	for (i = 0; i < t->hoarded; i++)
+		apm_cm_destroy_id(t->hoard[i]);
+	kvfree(t->hoard);
+	t->hoard = NULL;
+	/* The connection that was there before did not suffer. */
+	disconnect(t, &t->a, &t->p);
+}
+
 const struct selftest cm_tests[] = {
 	{ "REQ REP RTU", test_establish },
 	{ "failover not supported by the called", test_failover_unsupported },
@@ -773,5 +820,6 @@ const struct selftest cm_tests[] = {
 	{ "listening twice, calls that do not fit", test_listen },
 	{ "SIDR_REQ: unsupported", test_sidr },
 	{ "random messages", test_random },
+	{ "a flood of REQs", test_flood },
 	{}
 };

@@ -96,6 +96,8 @@ struct test {
 
 	struct end a, p, p2;
 	struct end *called;		/* takes the next REQ; NULL refuses */
+	struct apm_cm_id **hoard;	/* or takes all, and never answers */
+	unsigned int hoarded, hoard_max;
 
 	/* What start_req() and send_rep() say; reset for each test */
 	struct {

@@ -346,6 +346,11 @@ static int on_event(struct apm_cm_id *id, const struct apm_cm_event *ev)
 	return refuse ? -EINVAL : 0;
 }
 
+static int on_hoarded(struct apm_cm_id *id, const struct apm_cm_event *ev)
+{
+	return 0;
+}
+
 /* The listener's handler; a new connection gets that of an end. */
 static int on_call(struct apm_cm_id *id, const struct apm_cm_event *ev)
 {
@@ -354,6 +359,11 @@ static int on_call(struct apm_cm_id *id, const struct apm_cm_event *ev)
 
 	if (ev->event != APM_CM_REQ_RECEIVED)
 		return 0;
+	if (t->hoard && t->hoarded < t->hoard_max) {
+		id->handler = on_hoarded;
+		t->hoard[t->hoarded++] = id;
+		return 0;
+	}
 	if (!e)
 		return -ENOMEM;
 	t->called = NULL;

@@ -344,6 +344,35 @@ static void test_there_and_back(struct test *t)
 	qps_end(t, &q);
 }
 
+/*
+ * UC has no acknowledgements: each direction arms its receiver only, and only
+ * software or the peer migrates.
+ */
+static void test_uc(struct test *t)
+{
+	struct qps q;
+
+	t->opt.type = IB_QPT_UC;
+	qps_begin(t, &q);
+	establish_qps(t);
+	message(t, &q, &t->a, &t->p);
+	mig_is(t, &t->p, IB_MIG_ARMED, t->port[1]);
+	mig_is(t, &t->a, IB_MIG_REARM, t->port[0]);
+	message(t, &q, &t->p, &t->a);
+	mig_is(t, &t->a, IB_MIG_ARMED, t->port[0]);
+	migrate(t, &t->p);
+	message(t, &q, &t->p, &t->a);
+	migrated(t, &t->a, 1);
+	migrated(t, &t->p, 1);
+	reload(t, 0, 1);
+	message(t, &q, &t->a, &t->p);
+	message(t, &q, &t->p, &t->a);
+	mig_is(t, &t->a, IB_MIG_ARMED, t->port[1]);
+	mig_is(t, &t->p, IB_MIG_ARMED, t->port[0]);
+	disconnect(t, &t->a, &t->p);
+	qps_end(t, &q);
+}
+
 /* A consumer that reads attributes for a QP that is not there yet */
 static void test_attributes(struct test *t)
 {
@@ -372,5 +401,6 @@ const struct selftest qp_tests[] = {
 	{ "alternate in the REQ: REARM, armed by a message", test_arming },
 	{ "failover refused: MIGRATED", test_refused_failover },
 	{ "there and back by software, six times", test_there_and_back },
+	{ "UC: each direction arms its receiver", test_uc },
 	{}
 };
