@@ -141,6 +141,32 @@ def events_check(run_dir: Path) -> str:
     return ""
 
 
+def lap_check(run_dir: Path) -> str:
+    """Who is asked loads before it answers; who asks, after the answer.
+
+    Else the one that asks could arm against a peer that has not loaded.
+    """
+    loaded = ("rearmed", "alternate_loaded")
+    by_source: dict[str, list[tuple[int, str, int]]] = {}
+    with (run_dir / "events.jsonl").open() as lines:
+        for one in map(json.loads, lines):
+            if one["event"] in ("lap_received", "apr_sent", "apr_received",
+                                "module_loaded", *loaded):
+                by_source.setdefault(one["source"], []).append(
+                    (one["data"]["seq"], one["event"],
+                     one["data"].get("status", 0)))
+    for source, events in by_source.items():
+        for before, this, after in zip(events, events[1:],
+                                       events[2:] + [(0, "", 0)]):
+            if this[1] == "apr_sent" and this[2] == 0 and \
+                    before[1] not in loaded:
+                return f"{source} event {this[0]}: APR before the load"
+            if this[1] == "apr_received" and this[2] == 0 and \
+                    after[1] not in loaded:
+                return f"{source} event {this[0]}: APR, and no load after it"
+    return ""
+
+
 def play(name: str, tally: Tally) -> None:
     """Play one scenario and count its steps."""
     run_dir = paths.BUILD / "runs" / f"check-{name}"
@@ -172,6 +198,7 @@ def play(name: str, tally: Tally) -> None:
     tally.tell(f"{name}: exit status agrees with the report",
                f"it is {done.returncode}" if wrong else "")
     tally.check(f"{name}: JSON lines", lambda: events_check(run_dir))
+    tally.check(f"{name}: loaded before APR", lambda: lap_check(run_dir))
     capture_checks(name, run_dir / "capture.pcapng", tally)
 
 
