@@ -48,14 +48,14 @@ class Reader(unittest.TestCase):
 
     def test_good_file(self) -> None:
         one = self.read(
-            "title Some words\n" + HEAD + "memory 300\nkernel 6.1\n"
-            "never all boom\n"
+            "title Some words\n" + HEAD + "memory 768\nkernel 6.1\n"
+            "never all path_mig\n"
             'step "first"  # comment\n  pull a1\n'
             "fault a1 drop=0.5 delay-ms=3\nfault a1 none\n"
             'repeat 2 as n\nstep "round {n}"\n'
             "expect alice path_mig count={n} within 5\nend\n")
         self.assertEqual(one.title, "Some words")
-        self.assertEqual((one.memory, one.kernel), (300, "6.1"))
+        self.assertEqual((one.memory, one.kernel), (768, "6.1"))
         self.assertEqual([s.title for s in one.steps],
                          ["first", "round 1", "round 2"])
         fault, none = one.steps[0].actions[1:]
@@ -65,7 +65,7 @@ class Reader(unittest.TestCase):
         expect = one.steps[2].actions[0]
         self.assertEqual((expect.within, str(expect.conditions[0])),
                          (5.0, "count=2"))
-        self.assertEqual(one.never, [(5, ["alice", "bob"], "boom")])
+        self.assertEqual(one.never, [(5, ["alice", "bob"], "path_mig")])
 
     def test_faults(self) -> None:
         self.fault("pul a1", "no action 'pul'", "did you mean 'pull'?")
@@ -87,10 +87,13 @@ class Reader(unittest.TestCase):
         self.fault("wait port bob/1 up", "no port state 'up'")
         self.fault("wait bob", "incomplete")
         self.fault("expect alice", "incomplete", "write:")
-        self.fault("expect carol boom", "nobody is called 'carol'")
-        self.fault("expect alice boom what", "no condition")
-        self.fault("expect alice boom within x", "bad time 'x'")
-        self.fault("expect-none alice boom for nan", "bad time 'nan'")
+        self.fault("expect alice qp_eror", "no event 'qp_eror'",
+                   "did you mean 'qp_error'?")
+        self.fault("expect-none alice/hca path_mig", "no event 'path_mig'")
+        self.fault("expect carol path_mig", "nobody is called 'carol'")
+        self.fault("expect alice path_mig what", "no condition")
+        self.fault("expect alice path_mig within x", "bad time 'x'")
+        self.fault("expect-none alice path_mig for nan", "bad time 'nan'")
         self.fault("start sm within 5", "cannot start 'sm within 5'")
         self.fault("on alice go 1:{gid:bob/7}", "no port '7'")
         self.fault("run alice 'ping {gid:bob/7}'", "no port '7'")

@@ -57,9 +57,13 @@ def screen(log_started: list[float], verbose: bool
 
 def run(args: argparse.Namespace) -> int:
     """ehcalab run FILE..."""
+    paths_ = [find(word, "", ".scn") for word in args.file]
+    # A bad file among several is told before anything is started.
+    for path in paths_:
+        scenario.read(path, load_topology)
     worst = 0
-    for word in args.file:
-        worst = max(worst, run_one(find(word, "", ".scn"), args))
+    for path in paths_:
+        worst = max(worst, run_one(path, args))
     return worst
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .events import names_of
+
 REPEAT_MAX = 1000
 # Faults of a cable and the greatest value of each (docs/fabric.md).
 FAULTS = {"drop": 1.0, "duplicate": 1.0, "corrupt": 1.0, "delay": 1.0,
@@ -204,11 +206,12 @@ class Parser:
                     self.kernel = words[1]
             elif words[0] == "memory":
                 if (len(words) != 2 or not words[1].isdigit()
-                        or not 256 <= int(words[1]) <= 65536):
+                        or not 256 <= int(words[1]) <= 65536
+                        or int(words[1]) % 256):
                     self.error(number, f"bad memory size "
                                f"'{' '.join(words[1:])}'",
-                               "write MiB of each guest, 256 to 65536: "
-                               "memory 512")
+                               "write MiB of each guest, a multiple of 256 "
+                               "up to 65536: memory 512")
                 else:
                     self.memory = int(words[1])
             elif words[0] == "option":
@@ -323,9 +326,18 @@ class Parser:
             self.error(number, "'never' needs a node and an event",
                        "write: never alice message_error")
             return
+        sources = self._sources(number, words[1])
         for event in words[2:]:
-            self.never.append((number, self._sources(number, words[1]),
-                               event))
+            self._event(number, sources, event)
+            self.never.append((number, sources, event))
+
+    def _event(self, number: int, sources: list[str], name: str) -> None:
+        """Refuse an event that the sources can never have."""
+        for source in sources[:1]:
+            known = names_of(source)
+            if name not in known:
+                self.error(number, f"no event '{name}' of {source}",
+                           guess(name, sorted(known)))
 
     def _sources(self, number: int, word: str) -> list[str]:
         """A word that says whose events: NODE, NODE/hca, all, fabric, sm."""
@@ -551,6 +563,7 @@ class Parser:
         if self.need(action, rest, 2, "expect alice path_mig"):
             action.nodes = self._sources(action.line, rest[0])
             action.target = rest[1]
+            self._event(action.line, action.nodes, rest[1])
             action.conditions = self._conditions(action.line, rest[2:])
 
     def v_quiet(self, action: Action, rest: list[str]) -> None:
