@@ -16,6 +16,7 @@ from ehcalab.eventlog import EventLog  # noqa: E402
 from ehcalab.player import Player, StepResult, Verdict  # noqa: E402
 
 HEAD = "topology t.topo\n"
+NOTHING = scenario.Topology(Path("t"), {}, [], {})
 
 
 class Reader(unittest.TestCase):
@@ -196,7 +197,7 @@ class Actions(unittest.TestCase):
             scenario.Action(3, "run", [], guests, text="true"),
             scenario.Action(4, "wait", [], guests, "status", [
                 scenario.Condition("state", "=", "idle")])])]
-        one = scenario.Scenario(Path("x.scn"), "x", Path("t"), "6.12", 512,
+        one = scenario.Scenario(Path("x.scn"), "x", NOTHING, "6.12", 512,
                                 steps, [], {})
         verdict = Player(one, lab, log, lambda node: []).play()
         self.assertTrue(verdict.passed, verdict.failure)
@@ -229,7 +230,7 @@ class Reports(unittest.TestCase):
     def test_junit(self) -> None:
         steps = [scenario.Step(1, "a"), scenario.Step(2, "b"),
                  scenario.Step(3, "c")]
-        one = scenario.Scenario(Path("x.scn"), "x", Path("t"), "6.12", 512,
+        one = scenario.Scenario(Path("x.scn"), "x", NOTHING, "6.12", 512,
                                 steps, [], {})
         verdict = Verdict(False, False, [StepResult(steps[0], 1.0),
                                   StepResult(steps[1], 1.0, "x.scn:2: no")],

@@ -139,7 +139,7 @@ def failover(say: Callable[[str], None]) -> None:
     run_dir = paths.BUILD / "runs" / "bench-failover"
     shutil.rmtree(run_dir, ignore_errors=True)
     began = time.monotonic()
-    lab = Lab(load_topology(one.topology), run_dir, log)
+    lab = Lab(one.topology, run_dir, log)
     try:
         lab.start_fabric()
         verdict = Player(one, lab, log, lambda node: []).play()

@@ -57,38 +57,32 @@ def screen(log_started: list[float], verbose: bool
 
 def run(args: argparse.Namespace) -> int:
     """ehcalab run FILE..."""
-    paths_ = [find(word, "", ".scn") for word in args.file]
-    # A bad file among several is told before anything is started.
-    for path in paths_:
-        scenario.read(path, load_topology)
-    worst = 0
-    for path in paths_:
-        worst = max(worst, run_one(path, args))
-    return worst
+    # All are read first: a bad one is told before anything is started.
+    scenarios = [scenario.read(find(word, "", ".scn"), load_topology)
+                 for word in args.file]
+    return max(run_one(one, args) for one in scenarios)
 
 
-def run_one(path: Path, args: argparse.Namespace) -> int:
-    """Play one scenario file."""
-    one = scenario.read(path, load_topology)
+def run_one(one: scenario.Scenario, args: argparse.Namespace) -> int:
+    """Play one scenario."""
     if args.kernel:
         one.kernel = args.kernel
     if args.check:
-        print(f"{path}: good: {len(one.steps)} steps")
+        print(f"{one.path}: good: {len(one.steps)} steps")
         return 0
     guest.check_built(one.kernel)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    run_dir = RUNS / f"{path.stem}-{stamp}-{os.getpid()}"
+    run_dir = RUNS / f"{one.path.stem}-{stamp}-{os.getpid()}"
     if args.out:
         run_dir = Path(args.out)
         if len(args.file) > 1:
-            run_dir /= path.stem
+            run_dir /= one.path.stem
     started = [0.0]
     log = EventLog(screen(started, args.verbose))
     started[0] = log.started
     print(f"{one.title}\nlogs and reports: {run_dir}")
-    topology = load_topology(one.topology)
-    lab = Lab(topology, run_dir, log, kernel=one.kernel, memory=one.memory,
-              options=one.options)
+    lab = Lab(one.topology, run_dir, log, kernel=one.kernel,
+              memory=one.memory, options=one.options)
     try:
         lab.start_fabric()
         player = Player(one, lab, log,

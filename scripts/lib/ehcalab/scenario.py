@@ -126,7 +126,7 @@ class Scenario:
 
     path: Path
     title: str
-    topology: Path
+    topology: Topology
     kernel: str
     memory: int
     steps: list[Step]
@@ -640,5 +640,5 @@ def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
     steps = parser.body(topology)
     if parser.errors:
         raise ScenarioError("\n".join(parser.errors))
-    return Scenario(path, parser.title, where, parser.kernel, parser.memory,
+    return Scenario(path, parser.title, topology, parser.kernel, parser.memory,
                     steps, parser.never, parser.options)
