@@ -57,6 +57,7 @@ class Player:
         self.log = log
         self.explain = explain
         self.step_start = 0
+        self.never_checked = 0
         self.explanation: list[str] = []
 
     def play(self) -> Verdict:
@@ -107,8 +108,11 @@ class Player:
                 self.explanation.append(f"{node}: no explanation: {exc}")
 
     def _check_never(self) -> None:
+        # What earlier steps were checked against is not looked at again.
+        fresh = self.log.since(self.never_checked)
+        self.never_checked += len(fresh)
         for line, sources, name in self.scenario.never:
-            for event in self.log.since(0):
+            for event in fresh:
                 if event.source in sources and event.name == name:
                     self._current = Action(line, "never", [])
                     raise Failed(f"{event.source} had '{name}', which this "
