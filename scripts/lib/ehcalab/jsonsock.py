@@ -27,11 +27,16 @@ class ControlError(Exception):
 
 
 class JsonSocket:
-    """One connection; commands from any thread, one at a time."""
+    """One connection; commands from any thread, one at a time.
+
+    The other side may only be starting: connecting is tried again until the
+    timeout, and alive() is called meanwhile, to raise when that is in vain.
+    """
 
     def __init__(self, path: Path, who: str,
                  on_event: Callable[[dict[str, Any]], None] | None = None,
-                 timeout: float = 10.0) -> None:
+                 timeout: float = 10.0,
+                 alive: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self.who = who
         self._on_event = on_event
@@ -39,12 +44,13 @@ class JsonSocket:
         self._lock = threading.Lock()
         self.closed = threading.Event()
         self._next_id = 0
-        self._sock = self._connect(timeout)
+        self._sock = self._connect(timeout, alive)
         self._thread = threading.Thread(target=self._read, daemon=True,
                                         name=f"reader of {who}")
         self._thread.start()
 
-    def _connect(self, timeout: float) -> socket.socket:
+    def _connect(self, timeout: float, alive: Callable[[], None]
+                 ) -> socket.socket:
         until = time.monotonic() + timeout
         while True:
             sock = socket.socket(socket.AF_UNIX)
@@ -53,6 +59,7 @@ class JsonSocket:
                 return sock
             except OSError as exc:
                 sock.close()
+                alive()
                 if time.monotonic() >= until:
                     raise ControlError(
                         f"{self.who}: cannot connect to {self.path}: "

@@ -40,7 +40,6 @@ SM_BIN = paths.HOST / "sm" / "ehca-sm"
 BOOT_TIMEOUT = 120.0
 # A QEMU that hangs must not hold up the report that says so for long.
 REPORT_TIMEOUT = 10.0
-FABRIC_TIMEOUT = 10.0
 POWER_OFF_TIMEOUT = 20.0
 EVENT_LINE_MAX = 1 << 16
 PANIC = re.compile(r"Kernel panic|Unable to handle kernel|BUG: |"
@@ -146,25 +145,17 @@ class Lab:
 
     def start_fabric(self) -> None:
         """Start the fabric and listen to its events."""
+        control = self.sockets / "control.sock"
         argv = [str(FABRIC_BIN), "--topology", str(self.topology.path),
-                "--socket", str(self.link_path),
-                "--control", str(self.sockets / "control.sock")]
+                "--socket", str(self.link_path), "--control", str(control)]
         if self.options.get("capture", "on") != "off":
             argv += ["--capture", str(self.capture_path)]
         self.fabric = Process("the fabric", argv, self.dir / "fabric.log",
                               self.detached)
-        control = self.sockets / "control.sock"
-        until = time.monotonic() + FABRIC_TIMEOUT
-        while not control.exists():
-            self.fabric.check()
-            if time.monotonic() > until:
-                raise LabError("the fabric did not open its control socket "
-                               f"within {FABRIC_TIMEOUT:g} s; its log is "
-                               f"{self.fabric.log}")
-            time.sleep(0.01)
         try:
             self.control = JsonSocket(control, "the fabric",
-                                      self._fabric_event)
+                                      self._fabric_event,
+                                      alive=self.fabric.check)
         except ControlError as exc:
             raise LabError(f"{exc}; its log is {self.fabric.log}") from exc
         self.log.add("lab", "fabric_started",
@@ -183,7 +174,7 @@ class Lab:
         if name == "node_event":
             # Better than when it arrived: when the node says it happened.
             node = data.get("node", "?")
-            inner = data.get("event") or data.get("data") or {}
+            inner = data.get("event")
             if not isinstance(inner, dict):
                 return
             source = SM_NODE if node == SM_NODE else f"{node}/hca"
@@ -265,19 +256,12 @@ class Lab:
                           self.dir / f"{node}.qemu.log", self.detached)
         self.log.add("lab", "guest_started", {"node": node,
                                               "pid": process.pid})
-        until = time.monotonic() + FABRIC_TIMEOUT
-        while not config.qmp_socket.exists():
-            process.check()
-            if time.monotonic() > until:
-                process.kill()
-                raise LabError(f"QEMU of guest {node} did not open its "
-                               f"monitor; its log is {process.log}")
-            time.sleep(0.01)
         try:
             qmp = JsonSocket(config.qmp_socket, f"QEMU of {node}",
-                             lambda m: self._qemu_event(node, m))
+                             lambda m: self._qemu_event(node, m),
+                             alive=process.check)
             qmp.command("qmp_capabilities")
-            agent = GuestAgent(config.agent_socket, node)
+            agent = GuestAgent(config.agent_socket, node, process.check)
         except ControlError as exc:
             process.check()
             process.kill()

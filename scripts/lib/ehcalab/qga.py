@@ -28,9 +28,10 @@ class Finished:
 class GuestAgent:
     """The agent of one guest."""
 
-    def __init__(self, path: Path, node: str) -> None:
+    def __init__(self, path: Path, node: str,
+                 alive: Callable[[], None]) -> None:
         self.node = node
-        self._sock = JsonSocket(path, f"guest agent of {node}")
+        self._sock = JsonSocket(path, f"guest agent of {node}", alive=alive)
 
     def wait_ready(self, timeout: float, alive: Callable[[], None]) -> None:
         """Wait until the agent answers.
