@@ -610,6 +610,30 @@ static int at_qp_to(enum ib_qp_state state)
 	return ret > 0 ? -ret : ret;
 }
 
+/*
+ * What both sides do with a new QP once they know their peer.  *step names
+ * what failed.
+ */
+static int at_conn_bring_up(const char **step)
+{
+	int ret;
+
+	*step = "modify QP to INIT";
+	ret = at_qp_to(IB_QPS_INIT);
+	if (ret)
+		return ret;
+	*step = "post receives";
+	ret = at_conn_start(at.c);
+	if (ret)
+		return ret;
+	*step = "modify QP to RTR";
+	ret = at_qp_to(IB_QPS_RTR);
+	if (ret)
+		return ret;
+	*step = "modify QP to RTS";
+	return at_qp_to(IB_QPS_RTS);
+}
+
 static void at_send_req(void)
 {
 	struct apm_cm_req_param p = {};
@@ -703,22 +727,8 @@ static void at_rep_received(struct at_msg *m)
 		at.alt = at.rail[AT_ALTERNATE];
 	ret = at_conn_set_peer(at.c, m->u.cm.data,
 			       m->u.cm.ev.private_data_len);
-	if (!ret) {
-		step = "modify QP to INIT";
-		ret = at_qp_to(IB_QPS_INIT);
-	}
-	if (!ret) {
-		step = "post receives";
-		ret = at_conn_start(at.c);
-	}
-	if (!ret) {
-		step = "modify QP to RTR";
-		ret = at_qp_to(IB_QPS_RTR);
-	}
-	if (!ret) {
-		step = "modify QP to RTS";
-		ret = at_qp_to(IB_QPS_RTS);
-	}
+	if (!ret)
+		ret = at_conn_bring_up(&step);
 	if (!ret) {
 		step = "send RTU";
 		ret = apm_cm_send_rtu(at.id, NULL, 0);
@@ -776,20 +786,7 @@ static void at_req_received(struct at_msg *m)
 		ret = at_rail_set(&at.alt, &req->alternate_path);
 	if (ret)
 		goto refuse;
-	step = "modify QP to INIT";
-	ret = at_qp_to(IB_QPS_INIT);
-	if (!ret) {
-		step = "post receives";
-		ret = at_conn_start(at.c);
-	}
-	if (!ret) {
-		step = "modify QP to RTR";
-		ret = at_qp_to(IB_QPS_RTR);
-	}
-	if (!ret) {
-		step = "modify QP to RTS";
-		ret = at_qp_to(IB_QPS_RTS);
-	}
+	ret = at_conn_bring_up(&step);
 	if (ret)
 		goto refuse;
 
