@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * apm_cm internals: what the protocol part (cm_core.c), the message formats
- * (cm_msg.c) and the device part (cm_dev.c) share.
+ * apm_cm internals: a connection, and what the files of the module share.
+ *
+ *	cm_core.c	ids, the timed message, events, dispatch (theory there)
+ *	cm_connect.c	REQ, REP, RTU, MRA
+ *	cm_release.c	REJ, DREQ, DREP
+ *	cm_lap.c	LAP, APR, migration
+ *	cm_path.c	paths: our end of them, and what a peer says of them
+ *	cm_qp.c		attributes for the consumer's queue pair
+ *	cm_msg.c	formats and names
+ *	cm_dev.c	devices, MAD agents, counters
  */
 #ifndef APM_CM_CM_H
 #define APM_CM_CM_H
 
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_sa.h>
@@ -22,6 +31,8 @@
 #define CM_MAX_RX_QUEUED	512	/* received MADs waiting for work */
 #define CM_MAX_TX_QUEUED	256	/* per port */
 #define CM_MAX_WAIT_MS		60000	/* any one wait, MRA included */
+
+#define CM_LAP_BODY		64	/* LAP bytes before private data */
 
 enum cm_attr {
 	CM_ATTR_REQ = 0x10,
@@ -94,6 +105,71 @@ struct cm_mad {
 	};
 };
 
+struct cm_conn {
+	struct apm_cm_id id;		/* the consumer's part */
+	struct list_head list;
+	struct cm_device *dev;		/* NULL: device removed */
+	enum apm_cm_state state;
+	enum apm_cm_lap_state lap_state;
+	bool active;			/* sent the REQ */
+	bool orphan;			/* consumer gone */
+	bool dead;			/* waits to be freed */
+	bool tell_removed;
+	bool timeout_asked;		/* consumer chose the ACK timeout */
+	bool migrated;			/* PATH_MIG since alt was agreed */
+	u32 local_id;
+	u32 remote_id;
+	u32 local_qpn;
+	u32 remote_qpn;
+	__be64 remote_ca_guid;
+	enum ib_qp_type qp_type;
+
+	struct cm_path pri, alt, pend;
+
+	/* A starting PSN is that which the other side begins to send with. */
+	u32 sq_psn;			/* the peer told us */
+	u32 rq_psn;			/* we tell */
+	u8 path_mtu;
+	u8 responder_resources;
+	u8 initiator_depth;
+	u8 retry_count;
+	u8 rnr_retry_count;
+	u8 target_ack_delay;
+	u8 remote_resp;			/* response time of the peer's CM */
+	u8 max_retries;
+
+	/* The timed message */
+	struct cm_mad msg;
+	bool msg_live;
+	unsigned int msg_try;
+	unsigned int msg_tries;
+	unsigned long msg_interval;	/* jiffies */
+	struct delayed_work timer;
+
+	/* The exchange the peer began, and our last answer */
+	struct cm_via via;
+	__be64 peer_tid;
+	struct cm_mad answer;
+	u16 answer_attr;
+	bool mra_held;			/* MRA waits for a duplicate */
+
+	/* The LAP the peer sent last, and our APR */
+	__be64 lap_tid;
+	u8 lap_body[CM_LAP_BODY];
+	struct cm_via lap_via;
+	struct cm_mad apr;
+	bool apr_valid;
+	u8 apr_status;
+	unsigned long apr_at;
+};
+
+/* A message received */
+struct cm_rx {
+	struct cm_device *dev;
+	struct cm_mad *mad;
+	struct cm_via via;		/* back to the sender */
+};
+
 extern struct mutex cm_lock;
 
 /* cm_msg.c */
@@ -116,10 +192,8 @@ u8 cm_ack_timeout(u8 ca_ack_delay, u8 packet_life);
 int cm_dev_init(void);
 void cm_dev_exit(void);
 struct cm_device *cm_dev_find(struct ib_device *ib);
+struct cm_port *cm_dev_port(struct cm_device *dev, u32 num);
 __be64 cm_dev_tid(struct cm_device *dev);
-int cm_path_init(struct cm_device *dev, const struct sa_path_rec *rec,
-		 u8 timeout, struct cm_path *path);
-bool cm_port_active(struct cm_device *dev, u32 port);
 int cm_dev_send(struct cm_device *dev, const struct cm_via *via,
 		const struct cm_mad *mad, bool retry);
 void cm_count(enum apm_cm_counter_group group, u16 attr);
@@ -127,7 +201,19 @@ void cm_count_dropped(void);
 void cm_dev_counters(struct apm_cm_counters *counters);
 bool cm_tap_lost(bool sent, u32 port, struct cm_mad *mad);
 
-/* cm_core.c */
+/* cm_path.c */
+bool cm_port_active(struct cm_device *dev, u32 port);
+int cm_path_init(struct cm_device *dev, const struct sa_path_rec *rec,
+		 u8 timeout, struct cm_path *path);
+bool cm_same_path(const struct cm_path *a, const struct cm_path *b);
+void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec);
+bool cm_lid_is_ours(struct cm_device *dev, const struct cm_path *path,
+		    __be16 *right);
+bool cm_rate_known(u8 rate);
+bool cm_apm_supported(struct cm_device *dev, u32 port);
+void cm_port_gid(struct cm_device *dev, u32 port, union ib_gid *gid);
+
+/* cm_core.c: all but the first three under cm_lock */
 int cm_core_init(void);
 void cm_core_exit(void);
 void cm_core_receive(struct cm_port *port, struct ib_mad_recv_wc *wc);
@@ -135,5 +221,58 @@ void cm_core_device_gone(struct cm_device *dev);
 void cm_core_flush(void);
 bool cm_core_queue(struct work_struct *work);
 u32 cm_core_connections(void);
+
+struct cm_conn *cm_of(struct apm_cm_id *id);
+struct cm_conn *cm_conn_new(struct cm_device *dev, apm_cm_handler handler,
+			    void *context);
+void cm_conn_bury(struct cm_conn *c);
+struct cm_conn *cm_find_local(u32 local_id);
+struct cm_conn *cm_find(struct cm_device *dev, u32 local_id, u32 remote_id);
+struct cm_conn *cm_find_remote(struct cm_device *dev, u32 remote_id,
+			       __be64 guid);
+struct cm_conn *cm_find_remote_qpn(struct cm_device *dev, u32 qpn,
+				   __be64 guid);
+struct cm_conn *cm_find_listener(struct cm_device *dev, __be64 service_id);
+void cm_deliver(struct cm_conn *c, struct apm_cm_event *ev);
+void cm_deliver_request(struct cm_conn *c, struct cm_conn *listener,
+			struct apm_cm_event *ev);
+void cm_deliver_simple(struct cm_conn *c, enum apm_cm_event_type type,
+		       const void *private_data, u8 len);
+void cm_start_timed(struct cm_conn *c, unsigned int interval_ms);
+void cm_stop_timed(struct cm_conn *c);
+void cm_prolong_timed(struct cm_conn *c, unsigned int ms);
+unsigned int cm_response_ms(const struct cm_conn *c);
+void cm_put_ids(struct cm_mad *mad, u32 local_id, u32 remote_id);
+int cm_send_answer(struct cm_conn *c);
+void cm_start_answer(struct cm_conn *c, enum cm_attr attr);
+void cm_repeat_answer(struct cm_conn *c, u16 attr);
+void cm_reply(struct cm_rx *rx, struct cm_mad *mad);
+void cm_enter_timewait(struct cm_conn *c);
+void cm_enter_idle(struct cm_conn *c);
+
+/* cm_connect.c */
+void cm_rx_req(struct cm_rx *rx);
+void cm_rx_rep(struct cm_rx *rx);
+void cm_rx_rtu(struct cm_rx *rx);
+void cm_rx_mra(struct cm_rx *rx);
+struct cm_conn *cm_establish(struct cm_conn *c);
+
+/* cm_release.c */
+void cm_rx_rej(struct cm_rx *rx);
+void cm_rx_dreq(struct cm_rx *rx);
+void cm_rx_drep(struct cm_rx *rx);
+void cm_reply_rej(struct cm_rx *rx, enum cm_which which, u32 remote_id,
+		  u16 reason, const void *ari, u8 ari_len);
+void cm_send_rej_now(struct cm_conn *c, u16 reason, const void *ari,
+		     u8 ari_len, const void *private_data, u8 len);
+void cm_send_rej_timeout(struct cm_conn *c);
+void cm_start_dreq(struct cm_conn *c, const void *private_data, u8 len);
+void cm_answer_drep(struct cm_conn *c, const void *private_data, u8 len);
+
+/* cm_lap.c */
+void cm_rx_lap(struct cm_rx *rx);
+void cm_rx_apr(struct cm_rx *rx);
+bool cm_lap_out(const struct cm_conn *c);
+struct cm_conn *cm_tell_lap_over(struct cm_conn *c, bool was_out);
 
 #endif /* APM_CM_CM_H */

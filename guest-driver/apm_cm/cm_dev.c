@@ -16,7 +16,6 @@
 #include <linux/debugfs.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
-#include <rdma/ib_cache.h>
 
 #include "cm.h"
 
@@ -94,7 +93,7 @@ struct cm_device *cm_dev_find(struct ib_device *ib)
 	return NULL;
 }
 
-static struct cm_port *cm_dev_port(struct cm_device *dev, u32 num)
+struct cm_port *cm_dev_port(struct cm_device *dev, u32 num)
 {
 	if (!dev || dev->gone || num < 1 || num > dev->nports)
 		return NULL;
@@ -118,67 +117,6 @@ __be64 cm_dev_tid(struct cm_device *dev)
 		}
 	}
 	return cpu_to_be64(hi << 32 | (u32)atomic_inc_return(&cm_tid_next));
-}
-
-bool cm_port_active(struct cm_device *dev, u32 port)
-{
-	enum ib_port_state state;
-
-	if (!cm_dev_port(dev, port))
-		return false;
-	return !ib_get_cached_port_state(dev->ib, port, &state) &&
-	       state == IB_PORT_ACTIVE;
-}
-
-/* The path's source GID says which local port it leaves by. */
-int cm_path_init(struct cm_device *dev, const struct sa_path_rec *rec,
-		 u8 timeout, struct cm_path *path)
-{
-	const struct ib_gid_attr *gid;
-	u32 sgid_index, port;
-	u8 lmc;
-	int ret;
-
-	memset(path, 0, sizeof(*path));
-	if (rec->rec_type != SA_PATH_REC_TYPE_IB)
-		return -EINVAL;
-
-	gid = rdma_find_gid(dev->ib, &rec->sgid, IB_GID_TYPE_IB, NULL);
-	if (IS_ERR(gid))
-		return -EADDRNOTAVAIL;
-	port = gid->port_num;
-	sgid_index = gid->index;
-	rdma_put_gid_attr(gid);
-	if (!cm_dev_port(dev, port))
-		return -EADDRNOTAVAIL;
-
-	ret = ib_find_cached_pkey(dev->ib, port, be16_to_cpu(rec->pkey),
-				  &path->via.pkey_index);
-	if (ret)
-		return -ENOKEY;
-	ret = ib_get_cached_lmc(dev->ib, port, &lmc);
-	if (ret)
-		return ret;
-
-	path->rec = *rec;
-	path->timeout = timeout;
-	path->via.port = port;
-	path->via.ah.type = rdma_ah_find_type(dev->ib, port);
-	rdma_ah_set_port_num(&path->via.ah, port);
-	rdma_ah_set_dlid(&path->via.ah, be16_to_cpu(rec->ib.dlid));
-	rdma_ah_set_sl(&path->via.ah, rec->sl);
-	rdma_ah_set_path_bits(&path->via.ah,
-			      be16_to_cpu(rec->ib.slid) & ((1 << lmc) - 1));
-	rdma_ah_set_static_rate(&path->via.ah, rec->rate);
-	if (rec->hop_limit > 1) {
-		union ib_gid dgid = rec->dgid;
-
-		rdma_ah_set_grh(&path->via.ah, &dgid,
-				be32_to_cpu(rec->flow_label), sgid_index,
-				rec->hop_limit, rec->traffic_class);
-	}
-	path->valid = true;
-	return 0;
 }
 
 static void cm_send_done(struct ib_mad_agent *agent,
