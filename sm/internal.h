@@ -9,6 +9,7 @@
  *   lidfile.c    LIDs on disk
  *   sweep.c      the sweep's phases, from discovery to Active
  *   route.c      unicast and multicast forwarding tables
+ *   verify.c     is it still as we wrote it?
  *   notice.c     traps in, subscriptions, reports out
  *   sa.c         subnet administration: the door, and the simple records
  *   sa_path.c    PathRecord
@@ -50,6 +51,8 @@
 /* After a sweep that met errors the next waits this long, and doubles. */
 #define SM_RESWEEP_FIRST (1 * IB_SEC)
 #define SM_RESWEEP_LAST (10 * IB_SEC)
+/* So many light sweeps in a row, then one that looks at everything. */
+#define SM_LIGHT_PER_HEAVY 30u
 /* More traps than these from one port in that time: sweeps slow down. */
 #define SM_TRAP_BURST 50u
 #define SM_TRAP_WINDOW (5 * IB_SEC)
@@ -85,6 +88,11 @@ struct SmPort {
     uint32_t info_seen;      /* sweep in which it did */
     uint16_t lid;            /* ours, 0: none yet */
     uint8_t lmc;
+    bool configured;         /* since its link came up: what differs from */
+    uint8_t neighbor_mtu;    /* ... these and the LIDs, others have set */
+    uint8_t operational_vls;
+    bool pkeys_known, no_pkeys;
+    uint8_t pkeys[IB_SMP_DATA_LEN];      /* first block, as last read */
     /* Where the routes to it were made for: switch and its port. */
     const SmPort *routed_to;
     /* Trap flood rule (notice.c). */
@@ -95,7 +103,8 @@ struct SmPort {
 };
 
 typedef struct SmSwitch {
-    IbSwitchInfo info;
+    IbSwitchInfo info;       /* as the switch last told */
+    IbSwitchInfo wanted;     /* as we last asked for, if tables_known */
     unsigned index;          /* row and column of the hops table */
     bool tables_known;       /* dev tables were read, or written by us */
     bool fresh;              /* want tables start from what is found */
@@ -106,13 +115,13 @@ typedef struct SmSwitch {
      */
     uint8_t *lft_dev, *lft_want;
     unsigned lft_len;
-    uint16_t lft_top;        /* as last written, to notice a reset */
     /* Multicast: [mlid - 0xC000][position], rows allocated as needed. */
     uint16_t *mft_dev, *mft_want;
     unsigned mft_rows;       /* multiple of SM_MFT_BLOCK */
     unsigned positions;
     uint32_t *load;          /* LIDs routed through each port */
     bool cap_logged;
+    uint32_t told_sweep;     /* that its tables had been changed */
     uint8_t up;              /* port towards its tree's root, 0: is root */
 } SmSwitch;
 
@@ -176,6 +185,7 @@ typedef enum SmPhase {
     SM_PHASE_ARM,            /* Initialize -> Armed */
     SM_PHASE_ACTIVATE,       /* Armed -> Active: switches' ports ... */
     SM_PHASE_ACTIVATE_CAS,   /* ... then those of channel adapters */
+    SM_PHASE_VERIFY,         /* read back what nobody but us may write */
     SM_PHASE_MCAST,          /* multicast tables, between sweeps */
     SM_PHASE_POLL,           /* standby: is the master there? */
     SM_PHASE_HANDOVER,       /* master: a better one shall have it */
@@ -273,6 +283,9 @@ struct Sm {
     bool errors;             /* somebody did not answer in this sweep */
     bool took_over;          /* found Active ports in its first sweep */
     bool change_seen;        /* light sweep found one */
+    unsigned light_in_row;   /* light sweeps since the last heavy one */
+    unsigned verify_next;    /* node to be read back next ... */
+    unsigned verify_left;    /* ... and how many in this sweep */
     const char *why;         /* the next heavy sweep is done */
     int64_t heavy_not_before;
     int64_t resweep_delay;
@@ -396,11 +409,25 @@ void sm_switch_read_tables(Sm *sm, SmNode *node);
 void sm_switch_blank(SmNode *node);
 void sm_switch_free(SmSwitch *sw);
 SmSwitch *sm_switch_new(unsigned num_ports);
+/* Asks for its tables, to write again what differs; how many SMPs. */
+unsigned sm_switch_verify(Sm *sm, SmNode *node);
 /* Largest number of groups the switches' tables have room for. */
 unsigned sm_mcast_capacity(const Sm *sm);
 void sm_route_forget(Sm *sm);
 /* Switch port at which @port hangs (port 0: the switch itself), or NULL. */
 const SmPort *sm_attachment(const SmPort *port);
+
+/* verify.c */
+/* Says "item is found instead of wanted" of what we had set ourselves. */
+void sm_tell_changed(Sm *sm, const SmPort *port, const char *item,
+                     uint64_t found, uint64_t wanted);
+/* The same switch settings, whatever else changed? */
+bool sm_switch_info_same(const IbSwitchInfo *a, const IbSwitchInfo *b);
+/* SwitchInfo was read: says what is not as we set it. */
+void sm_switch_info_check(Sm *sm, SmNode *node);
+void sm_verify_start(Sm *sm);
+/* Asks the next nodes; false: all were asked. */
+bool sm_verify_more(Sm *sm);
 
 /* notice.c */
 void sm_notice_init(Sm *sm);

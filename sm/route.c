@@ -84,6 +84,14 @@ static uint16_t *mft_at(SmSwitch *sw, uint16_t *table, unsigned row,
     return &table[(size_t)row * sw->positions + position];
 }
 
+/* Rows up to MulticastFDBTop, as many as we would ever use. */
+static unsigned mft_rows_used(const SmSwitch *sw)
+{
+    return sw->info.mft_top < IB_LID_MCAST_FIRST ? 0
+           : MIN(sw->info.mft_top - IB_LID_MCAST_FIRST + 1u,
+                 MIN(sw->info.mft_cap, SM_MAX_GROUPS));
+}
+
 /* Reading */
 
 static void read_failed(Sm *sm, SmNode *node)
@@ -135,7 +143,9 @@ void sm_switch_blank(SmNode *node)
 
     sw->tables_known = true;
     sw->rewrite = true;
-    sw->lft_top = 0;
+    if (sw->fresh) {
+        sw->wanted = sw->info;
+    }
     if (sw->lft_len) {
         memset(sw->lft_dev, SM_NO_ROUTE, sw->lft_len);
     }
@@ -149,20 +159,15 @@ void sm_switch_read_tables(Sm *sm, SmNode *node)
 {
     SmSwitch *sw = node->sw;
     unsigned top = MIN(sw->info.lft_top, SM_LIDS - 1);
-    unsigned rows = 0;
+    unsigned rows = mft_rows_used(sw);
 
     sm_switch_blank(node);
     sw->rewrite = false;                  /* unless a read fails */
-    sw->lft_top = sw->info.lft_top;
     if (top) {
         for (unsigned block = 0; block <= top / SM_LFT_BLOCK; block++) {
             sm_request(sm, &node->path, IB_METHOD_GET, IB_SM_LINEAR_FT,
                        block, lft_read)->node = node;
         }
-    }
-    if (sw->info.mft_top >= IB_LID_MCAST_FIRST) {
-        rows = MIN(sw->info.mft_top - IB_LID_MCAST_FIRST + 1u,
-                   MIN(sw->info.mft_cap, SM_MAX_GROUPS));
     }
     for (unsigned block = 0; block * SM_MFT_BLOCK < rows; block++) {
         for (unsigned i = 0; i < sw->positions; i++) {
@@ -495,6 +500,17 @@ static void lft_written(Sm *sm, SmRequest *request, const IbSmp *smp,
            SM_LFT_BLOCK);
 }
 
+static void lft_write_block(Sm *sm, SmNode *node, unsigned block)
+{
+    SmRequest *set = sm_request(sm, &node->path, IB_METHOD_SET,
+                                IB_SM_LINEAR_FT, block, lft_written);
+
+    set->node = node;
+    memcpy(set->data, node->sw->lft_want + block * SM_LFT_BLOCK,
+           SM_LFT_BLOCK);
+    sm->stats.lft_blocks_written++;
+}
+
 void sm_route_write(Sm *sm)
 {
     for (unsigned i = 0; i < sm->switches->len; i++) {
@@ -506,19 +522,11 @@ void sm_route_write(Sm *sm)
         }
         for (unsigned first = 0; first < sw->lft_len;
              first += SM_LFT_BLOCK) {
-            SmRequest *set;
-
-            if (!sw->rewrite &&
+            if (sw->rewrite ||
                 memcmp(sw->lft_dev + first, sw->lft_want + first,
-                       SM_LFT_BLOCK) == 0) {
-                continue;
+                       SM_LFT_BLOCK) != 0) {
+                lft_write_block(sm, node, first / SM_LFT_BLOCK);
             }
-            set = sm_request(sm, &node->path, IB_METHOD_SET,
-                             IB_SM_LINEAR_FT, first / SM_LFT_BLOCK,
-                             lft_written);
-            set->node = node;
-            memcpy(set->data, sw->lft_want + first, SM_LFT_BLOCK);
-            sm->stats.lft_blocks_written++;
         }
         sw->rewrite = false;
     }
@@ -670,6 +678,32 @@ static void mft_written(Sm *sm, SmRequest *request, const IbSmp *smp,
     }
 }
 
+/* Writes it if it differs. */
+static void mft_write_block(Sm *sm, SmNode *node, unsigned block,
+                            unsigned position)
+{
+    SmSwitch *sw = node->sw;
+    uint8_t data[IB_SMP_DATA_LEN];
+    bool differs = false;
+    SmRequest *set;
+
+    for (unsigned i = 0; i < SM_MFT_BLOCK; i++) {
+        unsigned row = block * SM_MFT_BLOCK + i;
+        uint16_t want = *mft_at(sw, sw->mft_want, row, position);
+
+        differs |= want != *mft_at(sw, sw->mft_dev, row, position);
+        ib_put16(data + 2 * i, want);
+    }
+    if (!differs) {
+        return;
+    }
+    set = sm_request(sm, &node->path, IB_METHOD_SET, IB_SM_MCAST_FT,
+                     position << 28 | block, mft_written);
+    set->node = node;
+    memcpy(set->data, data, sizeof(data));
+    sm->stats.mft_blocks_written++;
+}
+
 static void tops_written(Sm *sm, SmRequest *request, const IbSmp *smp,
                          const uint8_t *data)
 {
@@ -682,29 +716,26 @@ static void tops_written(Sm *sm, SmRequest *request, const IbSmp *smp,
         return;
     }
     ib_switch_info_unpack(&sw->info, data);
-    sw->lft_top = sw->info.lft_top;
 }
 
 /* How far the tables reach: what is behind was never written. */
 static void write_tops(Sm *sm, SmNode *node, unsigned mft_top)
 {
     SmSwitch *sw = node->sw;
-    IbSwitchInfo info = sw->info;
     SmRequest *set;
 
-    info.port_state_change = 0;           /* 1 would clear it */
-    info.lft_top = MIN(sm->top_lid, info.lft_cap - 1);
+    sw->wanted.port_state_change = 0;     /* 1 would clear it */
+    sw->wanted.lft_top = MIN(sm->top_lid, sw->info.lft_cap - 1);
     if (mft_top >= IB_LID_MCAST_FIRST) {
-        info.mft_top = MAX(info.mft_top, mft_top);
+        sw->wanted.mft_top = MAX(sw->wanted.mft_top, mft_top);
     }
-    if (info.lft_top == sw->info.lft_top &&
-        info.mft_top == sw->info.mft_top) {
+    if (sm_switch_info_same(&sw->wanted, &sw->info)) {
         return;
     }
     set = sm_request(sm, &node->path, IB_METHOD_SET, IB_SM_SWITCH_INFO, 0,
                      tops_written);
     set->node = node;
-    ib_switch_info_pack(set->data, &info);
+    ib_switch_info_pack(set->data, &sw->wanted);
 }
 
 void sm_mcast_write(Sm *sm)
@@ -726,28 +757,91 @@ void sm_mcast_write(Sm *sm)
         for (unsigned block = 0; block < sw->mft_rows / SM_MFT_BLOCK;
              block++) {
             for (unsigned j = 0; j < sw->positions; j++) {
-                uint8_t data[IB_SMP_DATA_LEN];
-                bool differs = false;
-                SmRequest *set;
-
-                for (unsigned k = 0; k < SM_MFT_BLOCK; k++) {
-                    unsigned row = block * SM_MFT_BLOCK + k;
-                    uint16_t want = *mft_at(sw, sw->mft_want, row, j);
-
-                    differs |= want != *mft_at(sw, sw->mft_dev, row, j);
-                    ib_put16(data + 2 * k, want);
-                }
-                if (!differs) {
-                    continue;
-                }
-                set = sm_request(sm, &node->path, IB_METHOD_SET,
-                                 IB_SM_MCAST_FT, j << 28 | block,
-                                 mft_written);
-                set->node = node;
-                memcpy(set->data, data, sizeof(data));
-                sm->stats.mft_blocks_written++;
+                mft_write_block(sm, node, block, j);
             }
         }
         write_tops(sm, node, mft_top);
     }
+}
+
+/* Reading back, see verify.c */
+
+static void lft_verified(Sm *sm, SmRequest *request, const IbSmp *smp,
+                         const uint8_t *data)
+{
+    SmNode *node = request->node;
+    SmSwitch *sw = node->sw;
+    uint8_t *have = sw->lft_dev + request->mod * SM_LFT_BLOCK;
+
+    if (!smp) {
+        read_failed(sm, node);
+        return;
+    }
+    for (unsigned i = 0; i < SM_LFT_BLOCK; i++) {
+        if (have[i] != data[i]) {
+            g_autofree char *item = g_strdup_printf(
+                "entry of LID %u in its forwarding table",
+                request->mod * SM_LFT_BLOCK + i);
+
+            if (sw->told_sweep != sm->sweep) {
+                sm_tell_changed(sm, &node->ports[0], item, data[i], have[i]);
+            }
+            sw->told_sweep = sm->sweep;
+            memcpy(have, data, SM_LFT_BLOCK);
+            lft_write_block(sm, node, request->mod);
+            return;
+        }
+    }
+}
+
+static void mft_verified(Sm *sm, SmRequest *request, const IbSmp *smp,
+                         const uint8_t *data)
+{
+    SmNode *node = request->node;
+    SmSwitch *sw = node->sw;
+    unsigned block = request->mod & 0x1FF, position = request->mod >> 28;
+
+    if (!smp) {
+        read_failed(sm, node);
+        return;
+    }
+    mft_grow(sw, block * SM_MFT_BLOCK);
+    for (unsigned i = 0; i < SM_MFT_BLOCK; i++) {
+        unsigned row = block * SM_MFT_BLOCK + i;
+        uint16_t *have = mft_at(sw, sw->mft_dev, row, position);
+        uint16_t found = ib_get16(data + 2 * i);
+
+        if (*have != found && sw->told_sweep != sm->sweep) {
+            g_autofree char *item = g_strdup_printf(
+                "port mask %u of MLID 0x%04x in its forwarding table",
+                position, IB_LID_MCAST_FIRST + row);
+
+            sm_tell_changed(sm, &node->ports[0], item, found, *have);
+            sw->told_sweep = sm->sweep;
+        }
+        *have = found;
+    }
+    mft_write_block(sm, node, block, position);
+}
+
+unsigned sm_switch_verify(Sm *sm, SmNode *node)
+{
+    SmSwitch *sw = node->sw;
+    unsigned rows = MAX(sw->mft_rows, mft_rows_used(sw));
+    unsigned asked = 0;
+
+    if (!sw->tables_known) {
+        return 0;
+    }
+    for (unsigned i = 0; i < sw->lft_len / SM_LFT_BLOCK; i++, asked++) {
+        sm_request(sm, &node->path, IB_METHOD_GET, IB_SM_LINEAR_FT, i,
+                   lft_verified)->node = node;
+    }
+    for (unsigned i = 0; i * SM_MFT_BLOCK < rows; i++) {
+        for (unsigned j = 0; j < sw->positions; j++, asked++) {
+            sm_request(sm, &node->path, IB_METHOD_GET, IB_SM_MCAST_FT,
+                       j << 28 | i, mft_verified)->node = node;
+        }
+    }
+    return asked;
 }

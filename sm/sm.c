@@ -298,7 +298,24 @@ static bool sma_attribute(void *opaque, unsigned port, bool set,
     return true;
 }
 
+/*
+ * Whoever writes another LID into our own port makes us deaf to the subnet,
+ * which nobody else can tell us.
+ */
+static void sma_changed(void *opaque, unsigned port, unsigned changes,
+                        unsigned old_state)
+{
+    Sm *sm = opaque;
+
+    if (sm->state == SM_MASTER && sm->own && sm->own->lid &&
+        own_info(sm)->lid != sm->own->lid) {
+        sm_want_heavy(sm, "own LID was changed", SM_TRAP_SLOW_SWEEP);
+        ib_timer_set(&sm->wake, ib_clock_now(sm->clock));
+    }
+}
+
 static const IbSmaOps sma_ops = {
+    .changed = sma_changed,
     .send = sma_send,
     .attribute = sma_attribute,
 };

@@ -136,6 +136,7 @@ typedef struct SmStats {
     uint64_t packets_received, packets_dropped, packets_not_sent;
     uint64_t traps_received, traps_repeated, traps_throttled;
     uint64_t lft_blocks_written, mft_blocks_written, port_sets;
+    uint64_t mended;         /* what somebody else had written over */
     uint64_t sa_requests, sa_errors;
     uint64_t reports_sent, reports_answered, reports_failed;
     uint64_t reports_dropped;

@@ -21,6 +21,7 @@
  *                  switches first, so that a host that hears PORT_ACTIVE can
  *                  send at once
  *     then         reports 64
+ *   VERIFY         read back the tables (verify.c)
  *
  * An Active port is never written a state: what lives is not bounced.  MTU and
  * VLs are set in Initialize only.
@@ -30,8 +31,9 @@
  *
  * What starts a heavy sweep: start, our own cable, handover, trap 128 or 144
  * (at once, or as soon as the one under way is done), a change found by a
- * light sweep, an interval without any switch that could tell, errors in the
- * last one (delay from SM_RESWEEP_FIRST, doubling), sm_sweep().
+ * light sweep, SM_LIGHT_PER_HEAVY light sweeps in a row, an interval without
+ * any switch that could tell, errors in the last one (delay from
+ * SM_RESWEEP_FIRST, doubling), sm_sweep().
  */
 #include <string.h>
 
@@ -109,7 +111,7 @@ static void check_tables(Sm *sm, SmPort *port0)
             sm_switch_blank(port0->node);
         }
     } else if (!sw->tables_known || reset ||
-               sw->info.lft_top < sw->lft_top) {
+               sw->info.lft_top < sw->wanted.lft_top) {
         sm_switch_read_tables(sm, port0->node);
     }
 }
@@ -128,6 +130,11 @@ static void port_info_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
     ib_port_info_unpack(&port->info, data);
     port->info.client_reregister = false;
     port->info_seen = sm->sweep;
+    if (port->info.state < IB_PORT_ARMED) {
+        port->configured = false;         /* its link was down */
+        port->pkeys_known = false;
+        port->no_pkeys = false;
+    }
     port->seen = sm->sweep;
     sm->swept_ports++;
     if (port->known && port->told_active && !sw &&
@@ -194,6 +201,7 @@ static void switch_info_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
         return;
     }
     ib_switch_info_unpack(&sw->info, data);
+    sm_switch_info_check(sm, node);
     if (!sw->info.port_state_change) {
         ask_switch_ports(sm, node);
     } else if (sm->state != SM_MASTER) {
@@ -514,6 +522,37 @@ static bool info_fresh(const Sm *sm, const SmPort *port)
            (!port->endpoint || port->known);
 }
 
+/* True if there is something to set; says what others have changed. */
+static bool port_differs(Sm *sm, const SmPort *port, const IbPortInfo *wanted)
+{
+    const IbPortInfo *have = &port->info;
+    const struct {
+        const char *item;
+        uint64_t found, wanted;
+    } items[] = {
+        { "LID", have->lid, wanted->lid },
+        { "LMC", have->lmc, wanted->lmc },
+        { "MasterSMLID", have->sm_lid, wanted->sm_lid },
+        { "MasterSMSL", have->sm_sl, wanted->sm_sl },
+        { "SubnetTimeOut", have->subnet_timeout, wanted->subnet_timeout },
+        { "GidPrefix", have->gid_prefix, wanted->gid_prefix },
+        { "NeighborMTU", have->neighbor_mtu, wanted->neighbor_mtu },
+        { "OperationalVLs", have->operational_vls, wanted->operational_vls },
+    };
+    bool differs = false;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(items); i++) {
+        if (items[i].found != items[i].wanted) {
+            differs = true;
+            if (port->configured) {
+                sm_tell_changed(sm, port, items[i].item, items[i].found,
+                                items[i].wanted);
+            }
+        }
+    }
+    return differs;
+}
+
 static void configure_port(Sm *sm, SmPort *port)
 {
     const IbPortInfo *have = &port->info;
@@ -544,15 +583,16 @@ static void configure_port(Sm *sm, SmPort *port)
 
         wanted.neighbor_mtu = MIN(have->mtu_cap, peer->mtu_cap);
         wanted.operational_vls = MIN(have->vl_cap, peer->vl_cap);
+    } else if (port->configured) {
+        wanted.neighbor_mtu = port->neighbor_mtu;
+        wanted.operational_vls = port->operational_vls;
     }
-    if (reregister || wanted.lid != have->lid || wanted.lmc != have->lmc ||
-        wanted.sm_lid != have->sm_lid || wanted.sm_sl != have->sm_sl ||
-        wanted.subnet_timeout != have->subnet_timeout ||
-        wanted.gid_prefix != have->gid_prefix ||
-        wanted.neighbor_mtu != have->neighbor_mtu ||
-        wanted.operational_vls != have->operational_vls) {
+    if (port_differs(sm, port, &wanted) || reregister) {
         set_port(sm, port, &wanted, IB_PORT_NO_CHANGE, reregister);
     }
+    port->neighbor_mtu = wanted.neighbor_mtu;
+    port->operational_vls = wanted.operational_vls;
+    port->configured = true;
 }
 
 /* Moves all ports that are in @from, of switches or of CAs or both. */
@@ -685,7 +725,8 @@ static void light_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
         return;
     }
     ib_switch_info_unpack(&info, data);
-    if (info.port_state_change) {
+    if (info.port_state_change ||
+        !sm_switch_info_same(&info, &request->node->sw->info)) {
         sm->change_seen = true;
     }
 }
@@ -736,6 +777,8 @@ static void go_idle(Sm *sm)
 
 static void discovered(Sm *sm)
 {
+    bool takeover = sm->takeover;
+
     if (!sm->own || !is_linked(sm, sm->own)) {
         /* Alone: whoever is at the other end does not answer (yet). */
         sm->errors = true;
@@ -767,18 +810,24 @@ static void discovered(Sm *sm)
         SmNode *node = g_ptr_array_index(sm->nodes, i);
 
         for (unsigned j = 0; j <= node->num_ports; j++) {
+            if (takeover) {
+                node->ports[j].configured = false;   /* by somebody else */
+            }
             configure_port(sm, &node->ports[j]);
         }
     }
 }
 
-static void sweep_done(Sm *sm)
+static void subnet_up(Sm *sm)
 {
-    int64_t now = ib_clock_now(sm->clock);
-
     tell(sm);
     sm->first_master = false;
     sm_lid_file_save(sm);
+    sm_verify_start(sm);
+}
+
+static void sweep_done(Sm *sm)
+{
     if (sm->errors) {
         sm->stats.sweep_errors++;
         sm->resweep_delay = sm->resweep_delay
@@ -788,7 +837,8 @@ static void sweep_done(Sm *sm)
     } else {
         sm->resweep_delay = 0;
     }
-    sm->next_light = now + sm->opts.sweep_ns;
+    sm->light_in_row = 0;
+    sm->next_light = ib_clock_now(sm->clock) + sm->opts.sweep_ns;
     if (sm->handover_to >= 0) {
         sm->phase = SM_PHASE_HANDOVER;
         request_sm_info_set(sm, &sm->others[sm->handover_to].path, 1,
@@ -809,6 +859,8 @@ void sm_phase_done(Sm *sm)
         sm->next_light = now + sm->opts.sweep_ns;
         if (sm->change_seen) {
             sm_want_heavy(sm, "a switch saw a change", 0);
+        } else if (++sm->light_in_row >= SM_LIGHT_PER_HEAVY) {
+            sm_want_heavy(sm, "it is time to look at everything", 0);
         }
         if (!sm->mcast_grace_over &&
             now >= sm->master_since + SM_MCAST_GRACE) {
@@ -842,7 +894,12 @@ void sm_phase_done(Sm *sm)
         move_ports(sm, IB_PORT_ARMED, IB_PORT_ACTIVE, false, true);
         break;
     case SM_PHASE_ACTIVATE_CAS:
-        sweep_done(sm);
+        subnet_up(sm);
+        break;
+    case SM_PHASE_VERIFY:
+        if (!sm_verify_more(sm)) {
+            sweep_done(sm);
+        }
         break;
     case SM_PHASE_POLL:
         sm->next_poll = now + sm->opts.poll_ns;

@@ -101,8 +101,13 @@ static void host_receive(LabHost *host, unsigned port, const uint8_t *p,
         g_assert_cmpuint(packet.lrh.vl, ==, IB_VL_MANAGEMENT);
         if (mad[3] == IB_METHOD_GET_RESP) {
             host->last_smp_status = ib_get16(mad + 4);
+            memcpy(host->last_smp, mad + IB_SMP_DATA_OFFSET,
+                   IB_SMP_DATA_LEN);
         }
         memset(&to, 0, sizeof(to));
+        if (host->lie && host->lie(host, port, mad)) {
+            return;
+        }
         if (!host->mute &&
             ib_sma_receive(&host->sma, port, &from, mad, &out_port, &to) ==
             IB_SMA_REPLY) {
@@ -144,6 +149,42 @@ void lab_send(LabHost *host, unsigned port, const IbMadAddress *to,
         address.dlid = info->sm_lid;
     }
     lab_send_raw(host, port, packet, ib_mad_packet(packet, &address, mad));
+}
+
+void lab_send_smp(LabHost *host, unsigned port, const uint8_t *mad)
+{
+    static const IbMadAddress to = {
+        .slid = IB_LID_PERMISSIVE, .dlid = IB_LID_PERMISSIVE,
+        .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+    };
+
+    host_send(host, port, &to, mad);
+}
+
+int lab_smp(LabHost *host, unsigned port, uint16_t dlid, unsigned method,
+            unsigned attr, uint32_t mod, uint64_t m_key, uint8_t *data)
+{
+    IbMadAddress to = {
+        .dlid = dlid, .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSmp smp = {
+        .hdr = { .base_version = 1, .mgmt_class = IB_CLASS_SM_LID,
+                 .class_version = 1, .method = method,
+                 .tid = host->lab->next_tid++, .attr_id = attr,
+                 .attr_mod = mod },
+        .m_key = m_key,
+    };
+    uint8_t mad[IB_MAD_LEN] = { 0 };
+
+    ib_smp_pack(mad, &smp);
+    memcpy(mad + IB_SMP_DATA_OFFSET, data, IB_SMP_DATA_LEN);
+    host->last_smp_status = -1;
+    lab_send(host, port, &to, mad);
+    lab_run(host->lab, 1 * IB_MSEC);
+    if (host->last_smp_status >= 0) {
+        memcpy(data, host->last_smp, IB_SMP_DATA_LEN);
+    }
+    return host->last_smp_status;
 }
 
 LabMad *lab_next_mad(LabHost *host)

@@ -26,7 +26,8 @@ typedef struct LabMad {
     uint8_t mad[IB_MAD_LEN];
 } LabMad;
 
-typedef struct LabHost {
+typedef struct LabHost LabHost;
+struct LabHost {
     SmLab *lab;
     char name[64];
     int index;                   /* in the topology */
@@ -42,8 +43,15 @@ typedef struct LabHost {
     unsigned drop_percent;       /* of what arrives */
     unsigned reregisters, lid_changes, sm_changes, state_changes, dropped;
     int last_smp_status;         /* of a GetResp to an SMP it sent */
+    uint8_t last_smp[IB_SMP_DATA_LEN];   /* and its attribute */
+    /*
+     * What it does with an SMP instead of answering as it should: false: not
+     * this one.  It sends what it likes by lab_send_smp().
+     */
+    bool (*lie)(LabHost *host, unsigned port, const uint8_t *mad);
+    void *lie_data;
     unsigned reports;            /* received, repeated ones too */
-} LabHost;
+};
 
 struct SmLab {
     IbClock clock;
@@ -86,6 +94,15 @@ void lab_send(LabHost *host, unsigned port, const IbMadAddress *to,
 void lab_send_raw(LabHost *host, unsigned port, const void *p, size_t len);
 LabMad *lab_next_mad(LabHost *host);         /* NULL: none; g_free() */
 void lab_flush(LabHost *host);
+
+/* A directed-route MAD as it is, out of the port. */
+void lab_send_smp(LabHost *host, unsigned port, const uint8_t *mad);
+/*
+ * Asks the agent at @dlid by LID; @data is the attribute, in and out.  Returns
+ * the status; -1: no answer.
+ */
+int lab_smp(LabHost *host, unsigned port, uint16_t dlid, unsigned method,
+            unsigned attr, uint32_t mod, uint64_t m_key, uint8_t *data);
 
 /*
  * One request to the SA.  @header: method, attribute, mask and so on; the rest
