@@ -47,7 +47,7 @@
 #define SWEEP_MAX_S 86400.0
 
 typedef struct Options {
-    char *socket, *node, *guid, *log, *lid_file;
+    char *socket, *node, *guid, *log, *lid_file, *m_key;
     double sweep;
     int priority, lmc, packet_life, subnet_timeout;
     gboolean no_ipoib, version;
@@ -381,6 +381,16 @@ static bool parse_level(const char *name, SmLogLevel *level)
     return false;
 }
 
+/* Of 64 bits, and not 0. */
+static bool parse_u64(const char *text, uint64_t *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = g_ascii_strtoull(text, &end, 0);
+    return !errno && !*end && end != text && *value && *text != '-';
+}
+
 static int parse(const Options *options, SmOptions *sm)
 {
     sm_options_init(sm);
@@ -393,17 +403,14 @@ static int parse(const Options *options, SmOptions *sm)
                         "bytes", options->node, IB_LINK_NAME_MAX - 1);
     }
     sm->node_guid = guid_of_name(options->node);
-    if (options->guid) {
-        char *end;
-
-        errno = 0;
-        sm->node_guid = g_ascii_strtoull(options->guid, &end, 0);
-        if (errno || *end || !sm->node_guid || end == options->guid ||
-            sm->node_guid == UINT64_MAX) {
-            return complain(EXIT_USAGE, "--guid '%s': wanted is a number "
-                            "of 64 bits such as 0x0200000000005300",
-                            options->guid);
-        }
+    if ((options->guid && !parse_u64(options->guid, &sm->node_guid)) ||
+        sm->node_guid == UINT64_MAX) {
+        return complain(EXIT_USAGE, "--guid '%s': wanted is a number of 64 "
+                        "bits such as 0x0200000000005300", options->guid);
+    }
+    if (options->m_key && !parse_u64(options->m_key, &sm->m_key)) {
+        return complain(EXIT_USAGE, "--m-key: wanted is a number of 64 bits "
+                        "other than 0");
     }
     sm->port_guid = sm->node_guid + 1;
     if (!(options->sweep >= 0 && options->sweep <= SWEEP_MAX_S) ||
@@ -461,6 +468,8 @@ int main(int argc, char **argv)
           "2^N LIDs for each port of a channel adapter (0)", "N" },
         { "lid-file", 0, 0, G_OPTION_ARG_FILENAME, &options.lid_file,
           "Remember LIDs of ports that are away here", "FILE" },
+        { "m-key", 0, 0, G_OPTION_ARG_STRING, &options.m_key,
+          "M_Key of all ports: nobody else may set anything (none)", "KEY" },
         { "packet-life", 0, 0, G_OPTION_ARG_INT, &options.packet_life,
           "PacketLifeTime of path records (14: 67 ms)", "CODE" },
         { "subnet-timeout", 0, 0, G_OPTION_ARG_INT, &options.subnet_timeout,
@@ -508,5 +517,6 @@ int main(int argc, char **argv)
     g_free(options.guid);
     g_free(options.log);
     g_free(options.lid_file);
+    g_free(options.m_key);
     return result;
 }

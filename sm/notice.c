@@ -26,6 +26,10 @@
 #define D144_LOCAL_CHANGE 5
 #define D144_FLAGS 10
 #define D144_NODE_DESC 0x01
+/* Details of trap 256. */
+#define D256_LID 2
+#define D256_METHOD 6
+#define D256_ATTR 8
 /* Details of traps 64 to 67: the GID. */
 #define D64_GID 6
 
@@ -387,13 +391,14 @@ static void repress(Sm *sm, const IbMadAddress *from, const uint8_t *trap)
         .vl = IB_VL_MANAGEMENT,
         .pkey = IB_PKEY_DEFAULT,
     };
-    IbMadHeader header;
+    IbSmp smp;
 
     memcpy(mad, trap, sizeof(mad));
-    ib_mad_header_unpack(&header, mad);
-    header.method = IB_METHOD_TRAP_REPRESS;
-    header.status = 0;
-    ib_mad_header_pack(mad, &header);
+    ib_smp_unpack(&smp, mad);
+    smp.hdr.method = IB_METHOD_TRAP_REPRESS;
+    smp.hdr.status = 0;
+    smp.m_key = sm->opts.m_key;
+    ib_smp_pack(mad, &smp);
     sm->act_count++;
     sm_send_mad(sm, &to, mad);
 }
@@ -469,6 +474,15 @@ void sm_trap_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
         break;
     case 145:
         sm_want_heavy(sm, "trap 145", delay);
+        break;
+    case IB_TRAP_BAD_MKEY:
+        sm_logf(sm, delay == 0 ? SM_LOG_WARN : SM_LOG_DEBUG,
+                "port %s: wrong M_Key in %s %s from LID %u",
+                sm_port_name(port).s,
+                ib_method_name(notice.details[D256_METHOD]),
+                ib_attr_name(IB_CLASS_SM_LID,
+                             ib_get16(notice.details + D256_ATTR)),
+                ib_get16(notice.details + D256_LID));
         break;
     }
     if (delay == 0 && !is_link_quality(notice.trap)) {

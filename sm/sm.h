@@ -73,6 +73,7 @@ typedef struct SmOptions {
     const char *description;     /* NodeDescription */
     uint64_t gid_prefix;
     uint64_t sm_key;             /* what makes an SA request trusted */
+    uint64_t m_key;              /* of every port that has a LID; 0: none */
     uint8_t priority;            /* 0..15 */
     uint8_t lmc;                 /* 0..7, of channel adapters' ports */
     uint8_t subnet_timeout;      /* PortInfo SubnetTimeOut, 0..31 */

@@ -39,6 +39,9 @@
 
 #include "sm/internal.h"
 
+/* 14.2.4: who has no key may read all but the key, and write nothing. */
+#define M_KEY_PROTECT 1
+
 static void probe(Sm *sm, const SmPath *path, SmPort *via);
 
 void sm_want_heavy(Sm *sm, const char *why, int64_t delay_ns)
@@ -484,7 +487,8 @@ static void set_port_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
         return;
     }
     if (sm->phase == SM_PHASE_LIDS) {
-        sweep_error(sm, port, "Set(PortInfo) was not answered or refused");
+        sweep_error(sm, port, "Set(PortInfo) was not answered or refused "
+                    "(is there an M_Key that is not ours?)");
         return;
     }
     /*
@@ -538,6 +542,10 @@ static bool port_differs(Sm *sm, const SmPort *port, const IbPortInfo *wanted)
         { "GidPrefix", have->gid_prefix, wanted->gid_prefix },
         { "NeighborMTU", have->neighbor_mtu, wanted->neighbor_mtu },
         { "OperationalVLs", have->operational_vls, wanted->operational_vls },
+        { "M_KeyProtectBits", have->m_key_protect, wanted->m_key_protect },
+        { "M_KeyLeasePeriod", have->m_key_lease, wanted->m_key_lease },
+        /* It goes into the log: not the key itself. */
+        { "M_Key (1: ours)", have->m_key == wanted->m_key, 1 },
     };
     bool differs = false;
 
@@ -569,6 +577,11 @@ static void configure_port(Sm *sm, SmPort *port)
         wanted.sm_sl = 0;
         wanted.subnet_timeout = sm->opts.subnet_timeout;
         wanted.gid_prefix = sm->opts.gid_prefix;
+        if (sm->opts.m_key) {
+            wanted.m_key = sm->opts.m_key;
+            wanted.m_key_protect = M_KEY_PROTECT;
+            wanted.m_key_lease = 0;       /* it never ends by itself */
+        }
         if (!port->node->sw && port != sm->own) {
             if (sm->first_master || have->sm_lid != wanted.sm_lid) {
                 port->need_reregister = true;

@@ -131,6 +131,7 @@ static void send_request(Sm *sm, SmSlot *slot)
             .attr_id = request->attr,
             .attr_mod = request->mod,
         },
+        .m_key = sm->opts.m_key,
         .dr_slid = IB_LID_PERMISSIVE,
         .dr_dlid = IB_LID_PERMISSIVE,
     };

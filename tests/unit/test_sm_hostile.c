@@ -289,6 +289,70 @@ static void test_pkeys(Rig *rig, const void *unused)
     g_assert_cmpuint(rig->bob->sma.ports[1].pkeys[3], ==, 0x8123);
 }
 
+/* With an M_Key nobody else writes at all. */
+static void test_m_key(Rig *rig, const void *unused)
+{
+    const uint64_t key = UINT64_C(0x123456789ABCDEF0);
+    uint8_t data[IB_SMP_DATA_LEN], was[IB_SMP_DATA_LEN];
+    SmOptions options;
+    IbPortInfo info;
+    uint16_t s1, bob;
+    SmStats before;
+
+    sm_options_init(&options);
+    options.m_key = key;
+    lab_start_sm(rig->lab, "sm", &options);
+    lab_settle(rig->lab, 2 * IB_SEC);
+    s1 = switch_lid(rig, "s1");
+    bob = lab_lid(rig->bob, 1);
+    check_honest(rig);
+    get(rig, bob, IB_SM_PORT_INFO, 1, data);
+    ib_port_info_unpack(&info, data);
+    g_assert_cmphex(info.m_key, ==, 0);   /* hidden */
+    g_assert_cmphex(rig->bob->sma.ports[1].info.m_key, ==, key);
+    g_assert_cmphex(rig->bob->sma.ports[2].info.m_key, ==, key);
+    g_assert_cmpint(mallory_sets(rig, bob, IB_SM_PORT_INFO, 1, data), ==, -1);
+    get(rig, s1, IB_SM_LINEAR_FT, 0, was);
+    memcpy(data, was, sizeof(data));
+    data[bob] = 3;
+    g_string_truncate(rig->lab->log, 0);
+    g_assert_cmpint(mallory_sets(rig, s1, IB_SM_LINEAR_FT, 0, data), ==, -1);
+    get(rig, s1, IB_SM_LINEAR_FT, 0, data);
+    g_assert_cmpmem(data, sizeof(data), was, sizeof(was));
+    {
+        g_autofree char *line = g_strdup_printf(
+            "port s1/0 (LID %u): wrong M_Key in Set LinearForwardingTable "
+            "from LID %u\n", s1, lab_lid(rig->mallory, 1));
+
+        g_assert_cmpuint(said(rig, line), ==, 1);
+    }
+    /* TrapRepress has the key: the trap comes once. */
+    before = stats(rig);
+    lab_run(rig->lab, 2 * IB_SEC);
+    g_assert_cmpuint(stats(rig).traps_received, ==, before.traps_received);
+    /* Restarted with the key it goes on, ... */
+    lab_stop_sm(rig->lab, "sm");
+    options.seed = 2;
+    lab_start_sm(rig->lab, "sm", &options);
+    lab_settle(rig->lab, 2 * IB_SEC);
+    lab_cable(rig->lab, "b1", false);
+    lab_settle(rig->lab, 2 * IB_SEC);
+    lab_cable(rig->lab, "b1", true);
+    lab_settle(rig->lab, 2 * IB_SEC);
+    check_honest(rig);
+    g_assert_cmpuint(lab_lid(rig->bob, 1), ==, bob);
+    /* ... without it, it says what may be wrong. */
+    lab_stop_sm(rig->lab, "sm");
+    options.seed = 3;
+    options.m_key = 0;
+    g_string_truncate(rig->lab->log, 0);
+    lab_start_sm(rig->lab, "sm", &options);
+    lab_run(rig->lab, 5 * IB_SEC);
+    g_assert_cmpuint(said(rig, "(is there an M_Key that is not ours?)"), >,
+                     0);
+    g_assert_cmpuint(rig->alice->dropped, ==, 0);
+}
+
 #define ADD(path, fn) \
     g_test_add(path, Rig, NULL, rig_init, fn, rig_fini)
 
@@ -301,5 +365,7 @@ int main(int argc, char **argv)
     ADD("/hostile/written/switch-info", test_switch_info);
     ADD("/hostile/written/port-info", test_port_info);
     ADD("/hostile/written/pkeys", test_pkeys);
+    g_test_add("/hostile/m-key", Rig, NULL, rig_down_init, test_m_key,
+               rig_fini);
     return g_test_run();
 }
