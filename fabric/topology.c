@@ -23,10 +23,14 @@
 #include "ib/sma.h"
 
 #define MAX_WORDS 16
+/* Some editors begin a file with it. */
+#define UTF8_BOM "\xef\xbb\xbf"
 #define MAX_LINE 1024
 /* Longest word of the file that a message repeats. */
 #define SHOWN_MAX 64
 #define NAMES_SHOWN 12
+/* A name with more letters changed is no slip of the pen. */
+#define GUESS_CHANGES 2
 
 G_STATIC_ASSERT(TOPOLOGY_NAME_MAX + 1 <= IB_LINK_NAME_MAX);
 
@@ -173,6 +177,21 @@ static const char *value_of(const char *word, const char *key)
                                                         : NULL;
 }
 
+/* Whether the key of the word @i stood before; a message says so. */
+static bool twice(Parser *p, char **words, unsigned first, unsigned i)
+{
+    size_t len = strcspn(words[i], "=");
+
+    for (unsigned k = first; k < i; k++) {
+        if (!strncmp(words[k], words[i], len + 1)) {
+            complain(p, "'%s' and '%s' for the same %s; leave one",
+                     shown(words[k]), shown(words[i]), words[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void parse_node(Parser *p, char **words, unsigned count)
 {
     bool is_switch = !strcmp(words[0], "switch");
@@ -204,6 +223,9 @@ static void parse_node(Parser *p, char **words, unsigned count)
         }
     }
     for (unsigned i = 2; i < count; i++) {
+        if (twice(p, words, 2, i)) {
+            continue;
+        }
         if ((value = value_of(words[i], "ports"))) {
             have_ports = true;
             if (!parse_number(value, max_ports, &number) || !number) {
@@ -292,6 +314,9 @@ static void parse_cable(Parser *p, char **words, unsigned count)
         }
     }
     for (unsigned i = 4; i < count; i++) {
+        if (twice(p, words, 4, i)) {
+            continue;
+        }
         if ((value = value_of(words[i], "width"))) {
             cable.width = width_code(value);
             if (!cable.width) {
@@ -400,6 +425,54 @@ static void append_names(GString *out, const void *base, size_t stride,
     }
 }
 
+/* How many letters make one name of the other (Levenshtein's distance). */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[TOPOLOGY_NAME_MAX + 1];
+    size_t len = strlen(b);
+
+    for (size_t j = 0; j <= len; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i]; i++) {
+        unsigned corner = row[0]++;
+
+        for (size_t j = 0; j < len; j++) {
+            unsigned change = corner + (a[i] != b[j]);
+
+            corner = row[j + 1];
+            row[j + 1] = MIN(MIN(corner, row[j]) + 1, change);
+        }
+    }
+    return row[len];
+}
+
+/* The node that was perhaps meant, or NULL. */
+static const char *nearest(const Parser *p, const char *name)
+{
+    const char *best = NULL;
+    unsigned least = MIN(GUESS_CHANGES + 1, strlen(name));
+
+    if (!name_ok(name) || p->num_errors >= TOPOLOGY_MAX_ERRORS) {
+        return NULL;
+    }
+    for (unsigned i = 0; i < p->nodes->len; i++) {
+        const char *node = g_array_index(p->nodes, TopologyNode, i).name;
+        unsigned changes;
+
+        if (MAX(strlen(name), strlen(node)) >=
+            MIN(strlen(name), strlen(node)) + least) {
+            continue;
+        }
+        changes = distance(name, node);
+        if (changes < least) {
+            least = changes;
+            best = node;
+        }
+    }
+    return best;
+}
+
 static bool resolve_end(Parser *p, const char *cable, const char *text,
                         TopologyEnd *end)
 {
@@ -419,14 +492,19 @@ static bool resolve_end(Parser *p, const char *cable, const char *text,
     if (!found) {
         if (!p->node_failed) {
             GString *known = g_string_new(NULL);
+            const char *near = nearest(p, name);
 
+            if (near) {
+                g_string_append_printf(known, "did you mean '%s'? ", near);
+            }
+            g_string_append(known, "switches: ");
             append_names(known, p->nodes->data, sizeof(TopologyNode),
                          p->nodes->len, TOPOLOGY_SWITCH);
             g_string_append(known, "; hosts: ");
             append_names(known, p->nodes->data, sizeof(TopologyNode),
                          p->nodes->len, TOPOLOGY_HOST);
             complain(p, "cable %s ends at '%s', which no line declares; "
-                     "switches: %s", cable, shown(name), known->str);
+                     "%s", cable, shown(name), known->str);
             g_string_free(known, true);
         }
         g_free(name);
@@ -461,6 +539,13 @@ static void resolve_cables(Parser *p)
             good[e] = resolve_end(p, cable->name, pending->ends[e],
                                   &cable->ends[e]);
             if (!good[e]) {
+                continue;
+            }
+            if (e == 1 && good[0] &&
+                !memcmp(&cable->ends[0], &cable->ends[1],
+                        sizeof(TopologyEnd))) {
+                complain(p, "both ends of cable %s are %s; a cable joins two "
+                         "ports", cable->name, shown(pending->ends[e]));
                 continue;
             }
             key = GUINT_TO_POINTER(cable->ends[e].node *
@@ -548,6 +633,10 @@ Topology *topology_parse(const char *file, const char *text, size_t len,
     Topology *topology = NULL;
     const char *end = text + len;
 
+    if (len >= strlen(UTF8_BOM) && !memcmp(text, UTF8_BOM,
+                                           strlen(UTF8_BOM))) {
+        text += strlen(UTF8_BOM);
+    }
     while (text < end) {
         const char *eol = memchr(text, '\n', end - text);
         size_t n = (eol ? eol : end) - text;

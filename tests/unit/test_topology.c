@@ -65,6 +65,12 @@ static void test_good(void)
     topology_free(t);
 }
 
+/* Lines may end with CR LF, the file begin with a byte order mark. */
+static void test_other_systems(void)
+{
+    topology_free(good("\xef\xbb\xbfhost a ports=1\r\n\r\n# b\r\n"));
+}
+
 /* A cable may come first, and a switch keeps its GUID. */
 static void test_order(void)
 {
@@ -120,8 +126,23 @@ static void test_bad(void)
     bad("host a ports=2\ncable c a/1 a/3\n",
         "t.topo:2: cable c ends at port '3' of a; a has ports 1 to 2\n");
     bad("host a ports=2\ncable c a/1 a/1\n",
-        "t.topo:2: a/1 has cable c in it already (line 2); a port takes one "
+        "t.topo:2: both ends of cable c are a/1; a cable joins two ports\n");
+    bad("host a ports=2\ncable c a/1 a/2\ncable d a/2 a/1\n",
+        "t.topo:3: a/2 has cable c in it already (line 2); a port takes one "
+        "cable\n"
+        "t.topo:3: a/1 has cable c in it already (line 2); a port takes one "
         "cable\n");
+    bad("host alice ports=2\nswitch rail1 ports=2\n"
+        "cable c alcie/1 rial1/1\n",
+        "t.topo:3: cable c ends at 'alcie', which no line declares; did you "
+        "mean 'alice'? switches: rail1; hosts: alice\n"
+        "t.topo:3: cable c ends at 'rial1', which no line declares; did you "
+        "mean 'rail1'? switches: rail1; hosts: alice\n");
+    bad("host a ports=2 ports=2\ncable c a/1 a/2 width=1x speed=SDR "
+        "width=1x\n",
+        "t.topo:1: 'ports=2' and 'ports=2' for the same host; leave one\n"
+        "t.topo:2: 'width=1x' and 'width=1x' for the same cable; leave one"
+        "\n");
     bad("host a ports=2\ncable c a/1 a/2 plugged=maybe\n",
         "t.topo:2: plugged=maybe of cable c; it is yes or no\n");
     bad("host a ports=2\ncable c a/1 a/2 speed=9 width=5x\n",
@@ -241,6 +262,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/topology/good", test_good);
+    g_test_add_func("/topology/other-systems", test_other_systems);
     g_test_add_func("/topology/order", test_order);
     g_test_add_func("/topology/bad", test_bad);
     g_test_add_func("/topology/many-errors", test_many_errors);
