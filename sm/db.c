@@ -21,7 +21,10 @@
  *   4. the reported LID of a port not yet Armed, if nobody has reserved it
  *   5. our own port: the SM LID that most Active ports hold, if it is free,
  *      so that a restarted SM is found where the last one was
- *   6. the lowest free range; if there is none, that of somebody away
+ *   6. the lowest free range above what was in use before us, as far as the
+ *      switches tell (LinearFDBTop): a port that is away while an SM without
+ *      its memory starts shall find its LID free.  If there is none, the
+ *      lowest free one; if there is none either, that of somebody away
  * Two living ports with one LID: the first by these rules keeps it, the other
  * gets a new one and a line in the log: that is a broken subnet already.
  */
@@ -418,22 +421,16 @@ static bool claim_sm_lid(Sm *sm, GPtrArray *ports, SmPort *own)
     return true;
 }
 
-static bool claim_lowest(Sm *sm, SmPort *port, unsigned *from)
+/* The lowest range from @from to @end that @away may have reserved or not. */
+static bool claim_lowest(Sm *sm, SmPort *port, unsigned from, unsigned end,
+                         bool away)
 {
     unsigned lmc = wanted_lmc(sm, port), step = 1u << lmc;
 
-    for (unsigned lid = (*from + step - 1) & ~(step - 1);
-         lid + step <= SM_LIDS; lid += step) {
+    for (unsigned lid = (from + step - 1) & ~(step - 1); lid + step <= end;
+         lid += step) {
         if (range_valid(lid, lmc) && range_free(sm, lid, lmc) &&
-            range_unreserved(sm, lid, lmc, 0)) {
-            give(sm, port, lid, lmc);
-            *from = lid;
-            return true;
-        }
-    }
-    /* All reserved: take from who is away. */
-    for (unsigned lid = step; lid + step <= SM_LIDS; lid += step) {
-        if (range_free(sm, lid, lmc)) {
+            (away || range_unreserved(sm, lid, lmc, 0))) {
             give(sm, port, lid, lmc);
             return true;
         }
@@ -441,11 +438,59 @@ static bool claim_lowest(Sm *sm, SmPort *port, unsigned *from)
     return false;
 }
 
+/* LIDs that every switch's table has room for. */
+static unsigned lids_with_room(const Sm *sm)
+{
+    unsigned end = SM_LIDS;
+
+    for (unsigned i = 0; i < sm->switches->len; i++) {
+        const SmNode *node = g_ptr_array_index(sm->switches, i);
+
+        if (node->sw->info.lft_cap) {
+            end = MIN(end, node->sw->info.lft_cap);
+        }
+    }
+    return end;
+}
+
+/* How far the LIDs of whoever ruled before us went. */
+static void note_lids_before(Sm *sm)
+{
+    for (unsigned i = 0; i < sm->switches->len; i++) {
+        const SmNode *node = g_ptr_array_index(sm->switches, i);
+        unsigned top = MIN(node->sw->info.lft_top, SM_LIDS - 1);
+
+        if (node->ports[0].info.lid) {
+            sm->top_lid = MAX(sm->top_lid, top);
+        }
+    }
+    sm->lids_before = sm->top_lid;
+}
+
+static void tell_new_lid(Sm *sm, const SmPort *port)
+{
+    const SmPort *other = sm_port_by_lid(sm, port->info.lid);
+    bool living = port->info.state >= IB_PORT_ARMED;
+
+    sm_logf(sm, living ? SM_LOG_ERROR : SM_LOG_WARN,
+            "LID %u of port %s/%u is %s: it gets LID %u", port->info.lid,
+            port->node->desc, port->num,
+            other ? "also that of another port" : "not its own", port->lid);
+    sm_eventf(sm, "{\"event\":\"sm_lid_changed\",\"node\":\"%s\","
+              "\"port\":%u,\"guid\":\"0x%016" PRIx64 "\",\"old\":%u,"
+              "\"lid\":%u}", port->node->desc, port->num, port->guid,
+              port->info.lid, port->lid);
+}
+
 void sm_assign_lids(Sm *sm)
 {
     GPtrArray *ports = g_ptr_array_new();
-    unsigned from = FIRST_LID;
+    unsigned from, end = lids_with_room(sm);
 
+    if (sm->takeover) {
+        note_lids_before(sm);
+    }
+    from = sm->lids_before + 1;
     for (unsigned i = 0; i < sm->nodes->len; i++) {
         SmNode *node = g_ptr_array_index(sm->nodes, i);
 
@@ -467,7 +512,6 @@ void sm_assign_lids(Sm *sm)
     for (unsigned rule = 1; rule <= 6; rule++) {
         for (unsigned i = 0; i < ports->len; i++) {
             SmPort *port = g_ptr_array_index(ports, i);
-            bool living;
 
             if (port->lid) {
                 continue;
@@ -491,21 +535,28 @@ void sm_assign_lids(Sm *sm)
                 }
                 break;
             case 6:
-                living = port->info.state >= IB_PORT_ARMED && port->info.lid;
-                if (!claim_lowest(sm, port, &from)) {
+                if (claim_lowest(sm, port, from, end, false)) {
+                    from = port->lid;     /* no need to look below again */
+                } else if (!claim_lowest(sm, port, FIRST_LID, SM_LIDS,
+                                         false) &&
+                           !claim_lowest(sm, port, FIRST_LID, SM_LIDS,
+                                         true)) {
                     if (!sm->lids_full_logged) {
                         sm_logf(sm, SM_LOG_ERROR, "all %u LIDs are in use: "
                                 "port %s gets none", SM_LIDS - FIRST_LID,
                                 sm_port_name(port).s);
                     }
                     sm->lids_full_logged = true;
-                } else if (living) {
-                    sm_logf(sm, SM_LOG_ERROR, "LID %u of port %s is also "
-                            "that of another port: it gets LID %u",
-                            port->info.lid, port->node->desc, port->lid);
                 }
                 break;
             }
+        }
+    }
+    for (unsigned i = 0; i < ports->len; i++) {
+        const SmPort *port = g_ptr_array_index(ports, i);
+
+        if (port->lid && port->info.lid && port->info.lid != port->lid) {
+            tell_new_lid(sm, port);
         }
     }
     g_ptr_array_free(ports, true);

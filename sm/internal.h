@@ -311,6 +311,7 @@ struct Sm {
     uint64_t *lid_guid;      /* [SM_LIDS] whose it is, there or not */
     uint8_t *lid_lmc;        /* [SM_LIDS] of the range, at its base */
     GHashTable *lid_of_guid; /* base LID; keys point into lid_guid */
+    unsigned lids_before;    /* the highest in use when we took over */
     bool lids_changed;       /* the file is behind */
     bool lids_full_logged;
     GArray *gone;            /* uint64_t port GUIDs for trap 65 */

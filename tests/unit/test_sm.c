@@ -333,6 +333,73 @@ static void test_lid_file(void)
     g_remove(dir);
 }
 
+static const char three_hosts[] =
+    "switch s1 ports=8\n"
+    "host alice ports=1\nhost bob ports=1\nhost carol ports=1\n"
+    "host sm ports=1\n"
+    "cable a alice/1 s1/1\ncable b bob/1 s1/2\ncable c carol/1 s1/3\n"
+    "cable csm sm/1 s1/8\n";
+
+static void restart_sm(SmLab *lab)
+{
+    SmOptions options;
+
+    lab_stop_sm(lab, "sm");
+    sm_options_init(&options);
+    options.seed = ++lab->next_tid;
+    lab_start_sm(lab, "sm", &options);
+    lab_settle(lab, 2 * IB_SEC);
+}
+
+/*
+ * Without a file: a port that is away while the SM restarts, even twice, finds
+ * its LID free, because the switches know how far LIDs went.  If they do not,
+ * who is there keeps it, and the other is told a new one.
+ */
+static void test_lid_of_absent(gconstpointer switch_knows)
+{
+    SmLab *lab = lab_new(three_hosts, 1);
+    LabHost *bob = lab_host(lab, "bob"), *carol = lab_host(lab, "carol");
+    int s1 = topology_find_node(lab->topology, "s1");
+    g_autofree char *event = NULL;
+    uint16_t lid;
+
+    lab_detach(carol);
+    lab_start_sm(lab, "sm", NULL);
+    lab_settle(lab, 2 * IB_SEC);
+    lid = lab_lid(bob, 1);
+    g_assert_cmpuint(lid, ==, 4);         /* the highest */
+    lab_cable(lab, "b", false);
+    lab_settle(lab, 2 * IB_SEC);
+    restart_sm(lab);
+    if (!switch_knows) {
+        lab_stop_sm(lab, "sm");
+        ((IbSma *)fabric_switch_sma(lab->fabric, s1))->switch_info.lft_top =
+            3;
+        lab_start_sm(lab, "sm", NULL);
+        lab_settle(lab, 2 * IB_SEC);
+    } else {
+        restart_sm(lab);
+    }
+    lab_attach(carol);
+    lab_settle(lab, 2 * IB_SEC);
+    check_up(lab);
+    g_assert_cmpuint(lab_lid(carol, 1), ==, switch_knows ? 5 : lid);
+    lab_cable(lab, "b", true);
+    lab_settle(lab, 2 * IB_SEC);
+    check_up(lab);
+    check_all_pairs(lab);
+    g_assert_cmpuint(lab_lid(bob, 1), ==, switch_knows ? lid : 5);
+    event = g_strdup_printf("\"sm_lid_changed\",\"node\":\"bob\",\"port\":1,"
+                            "\"guid\":\"0x%016" PRIx64 "\",\"old\":4,"
+                            "\"lid\":5}", lab_guid(bob, 1));
+    g_assert_cmpint(!strstr(lab->events->str, event), ==, !!switch_knows);
+    g_assert_cmpint(!strstr(lab->log->str, "LID 4 of port bob/1 is also that "
+                            "of another port: it gets LID 5"), ==,
+                    !!switch_knows);
+    lab_free(lab);
+}
+
 static void bad_lid_file(const char *text, const char *expected)
 {
     g_autofree char *dir = g_dir_make_tmp("sm-XXXXXX", NULL);
@@ -1166,6 +1233,10 @@ int main(int argc, char **argv)
                     test_foreign_lids_meanwhile);
     g_test_add_func("/sm/lid-file", test_lid_file);
     g_test_add_func("/sm/lid-file/bad", test_bad_lid_files);
+    g_test_add_data_func("/sm/lid-of-absent/known", "known",
+                         test_lid_of_absent);
+    g_test_add_data_func("/sm/lid-of-absent/unknown", NULL,
+                         test_lid_of_absent);
     g_test_add_func("/sm/pull", test_pull);
     g_test_add_func("/sm/bounce", test_bounce);
     g_test_add_func("/sm/reports-repeated", test_reports_repeated);
