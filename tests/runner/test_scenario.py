@@ -4,16 +4,15 @@ import sys
 import tempfile
 import threading
 import unittest
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 
-from ehcalab import report, scenario  # noqa: E402
+from ehcalab import scenario  # noqa: E402
 from ehcalab.eventlog import EventLog  # noqa: E402
-from ehcalab.player import Player, StepResult, Verdict  # noqa: E402
+from ehcalab.player import Player  # noqa: E402
 
 HEAD = "topology t.topo\n"
 NOTHING = scenario.Topology(Path("t"), {}, [], {})
@@ -567,42 +566,6 @@ class Actions(unittest.TestCase):
                          guests)
         self.assertEqual(
             [c.args[0] for c in lab.consumer_status.call_args_list], guests)
-
-
-class Reports(unittest.TestCase):
-    """Failover times and JUnit."""
-
-    def test_failovers(self) -> None:
-        log = EventLog()
-        log.add("lab", "pull", {"cable": "a1"}, 10.0)
-        log.add("alice/hca", "mig_state", {"to": "MIGRATED"}, 10.5)
-        log.add("alice", "path_mig", {}, 10.6)
-        log.add("alice/hca", "first_payload", {}, 10.7)
-        log.add("lab", "pull", {"cable": "a2"}, 20.0)
-        log.add("bob", "path_mig", {}, 20.25)
-        one, two = report.failovers(log.since(0))
-        self.assertEqual((one.cable, one.node), ("a1", "alice"))
-        self.assertAlmostEqual(one.path_mig, 0.5)
-        self.assertAlmostEqual(one.payload or 0, 0.7)
-        self.assertEqual((two.cable, two.node, two.payload),
-                         ("a2", "bob", None))
-
-    def test_junit(self) -> None:
-        steps = [scenario.Step(1, "a"), scenario.Step(2, "b"),
-                 scenario.Step(3, "c")]
-        one = scenario.Scenario(Path("x.scn"), "x", NOTHING, "6.12", 512,
-                                steps, [], {})
-        verdict = Verdict(False, False, [StepResult(steps[0], 1.0),
-                                  StepResult(steps[1], 1.0, "x.scn:2: no")],
-                          "x.scn:2: no", ["because"])
-        with tempfile.TemporaryDirectory() as where:
-            report.write_all(Path(where), one, EventLog(), verdict)
-            suite = ET.parse(Path(where) / "junit.xml").getroot()
-            timeline = (Path(where) / "timeline.txt").read_text()
-        self.assertEqual((suite.get("tests"), suite.get("failures"),
-                          suite.get("skipped")), ("3", "1", "1"))
-        self.assertEqual(suite[1][0].get("message"), "x.scn:2: no")
-        self.assertIn("FAILED: x.scn:2: no", timeline)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import guest, paths, report, scenario
+from . import failovers, guest, paths, report, scenario
 from .eventlog import Event, EventLog
 from .jsonsock import ControlError
 from .lab import Lab, load_topology
@@ -147,8 +147,10 @@ def failover(say: Callable[[str], None]) -> None:
         lab.close()
     say(f"apm-failover, start to verdict: {time.monotonic() - began:.1f} s "
         f"({report.verdict_line(verdict)})")
-    for line in report.failover_lines(report.failovers(log.since(0)))[-1:]:
-        say("  pull to PATH_MIG, ms:" + line)
+    say("from the pull of the cable, in ms:")
+    seen = failovers.watch(report.in_order(log.since(0)))
+    for line in failovers.middles(seen.found):
+        say(line)
 
 
 def simulated(say: Callable[[str], None]) -> None:

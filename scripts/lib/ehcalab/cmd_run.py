@@ -12,7 +12,7 @@ from .eventlog import EventLog
 from .exits import EXIT_FAILED, EXIT_TROUBLE
 from .lab import Lab, load_topology
 from .player import Player
-from .screen import find, screen
+from .screen import find, say, screen
 
 RUNS = paths.BUILD / "runs"
 
@@ -42,25 +42,23 @@ def run_one(one: scenario.Scenario, args: argparse.Namespace) -> int:
     started = [0.0]
     log = EventLog(screen(started, args.verbose))
     started[0] = log.started
-    print(f"{one.title}\nlogs and reports: {run_dir}")
+    say(f"{one.title}\nlogs and reports: {run_dir}")
     lab = Lab(one.topology, run_dir, log, kernel=one.kernel,
               memory=one.memory, options=one.options)
     try:
         lab.start_fabric()
         player = Player(one, lab, log,
-                        lambda node: explain.explain_report(
-                            node, lab.adapter_report(node)))
+                        lambda node: explain.explain_node(
+                            node, lab.adapter_report, log))
         verdict = player.play()
     finally:
         lab.close()
-    report.write_all(run_dir, one, log, verdict)
-    print()
-    for line in [*report.failover_lines(report.failovers(log.since(0))),
-                 *verdict.explanation]:
-        print(line)
-    print(f"took {time.time() - log.started:.1f} s; the whole story: "
-          f"{run_dir / 'timeline.txt'}")
-    print(report.verdict_line(verdict))
+    say()
+    for line in report.write_all(run_dir, one, log, verdict):
+        say(line)
+    say(f"took {time.time() - log.started:.1f} s; the whole story: "
+        f"{run_dir / 'timeline.txt'}")
+    say(report.verdict_line(verdict))
     if verdict.passed:
         return 0
     return EXIT_TROUBLE if verdict.trouble else EXIT_FAILED

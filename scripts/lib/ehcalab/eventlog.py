@@ -49,9 +49,12 @@ class EventLog:
     def add(self, source: str, name: str, data: dict[str, Any] | None = None,
             t: float | None = None) -> Event:
         """Note an event, now or at time t."""
+        now = time.time()
+        # A guest's clock can say anything, and be no number: what is told
+        # happened between the beginning and now.
+        when = now if t is None or not t < now else max(t, self.started)
         with self._changed:
-            event = Event(time.time() if t is None else t, source, name,
-                          data or {}, len(self.events))
+            event = Event(when, source, name, data or {}, len(self.events))
             self.events.append(event)
             if self._on_event is not None:
                 self._on_event(event)

@@ -44,7 +44,6 @@ class Verdict:
     trouble: bool = False
     steps: list[StepResult] = field(default_factory=list)
     failure: str = ""
-    explanation: list[str] = field(default_factory=list)
 
 
 class Player:
@@ -58,7 +57,6 @@ class Player:
         self.explain = explain
         self.step_start = 0
         self.never_checked = 0
-        self.explanation: list[str] = []
 
     def play(self) -> Verdict:
         """Play to the end or to the first failure."""
@@ -90,7 +88,6 @@ class Player:
             result.seconds = time.monotonic() - began
             if not verdict.passed:
                 break
-        verdict.explanation = self.explanation
         return verdict
 
     _current: Action | None = None
@@ -103,9 +100,14 @@ class Player:
     def _explain_all(self) -> None:
         for node in list(self.lab.guests):
             try:
-                self.explanation += self.explain(node)
+                self._explain(node)
             except (LabError, ControlError, ValueError) as exc:
-                self.explanation.append(f"{node}: no explanation: {exc}")
+                self.log.add("lab", "explained", {
+                    "text": f"{node}: no explanation: {exc}"})
+
+    def _explain(self, node: str) -> None:
+        for line in self.explain(node):
+            self.log.add("lab", "explained", {"text": line})
 
     def _check_never(self) -> None:
         # What earlier steps were checked against is not looked at again.
@@ -305,6 +307,4 @@ class Player:
     def p_explain(self, action: Action) -> None:
         """explain NODE...: why a QP did, or did not, migrate."""
         for node in action.nodes:
-            for line in self.explain(node):
-                self.explanation.append(line)
-                self.log.add("lab", "explained", {"text": line})
+            self._explain(node)

@@ -3,127 +3,198 @@
 from __future__ import annotations
 
 import json
-import statistics
+import textwrap
+import time
 import xml.etree.ElementTree as ET
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import picture
+from . import failovers, picture
+from .clean import clean, clean_lines, short
 from .eventlog import Event, EventLog
 from .player import Verdict
-from .scenario import Scenario
-from .timeline import line_of
+from .scenario import Scenario, Step
+from .timeline import Teller
+
+# A scenario can have so many steps that each explains something.
+EXPLAINED_LINES_MAX = 400
+COLUMNS = 79
 
 
 @dataclass
-class Failover:
-    """One pull and what a node saw of it; seconds after the pull."""
+class Explanation:
+    """What the run explained at one moment."""
 
-    cable: str
-    pulled: float
-    node: str
-    path_mig: float
-    payload: float | None
+    t: float
+    step: int
+    title: str
+    lines: list[str]
 
 
-def failovers(events: list[Event]) -> list[Failover]:
-    """Pull -> PATH_MIG -> first payload over the alternate path.
+def in_order(events: list[Event]) -> list[Event]:
+    """By time; those of the same time as they came."""
+    return sorted(events, key=lambda event: (event.t, event.seq))
 
-    Times are the adapters' own where they reported, so that the guest's
-    scheduling does not blur them.
-    """
-    ordered = sorted(events, key=lambda e: e.t)
-    pulls = [e for e in ordered if e.source == "lab" and e.name == "pull"]
-    found = []
-    for number, pull in enumerate(pulls):
-        end = pulls[number + 1].t if number + 1 < len(pulls) else float("inf")
-        window = [e for e in ordered if pull.t <= e.t < end]
-        nodes = sorted({e.source for e in window if e.name == "path_mig"})
-        for node in nodes:
-            mig = next((e for e in window if e.source == f"{node}/hca"
-                        and e.name == "mig_state"
-                        and e.data.get("to") == "MIGRATED"), None)
-            mig = mig or next(e for e in window if e.source == node
-                              and e.name == "path_mig")
-            payload = next(
-                (e for e in window if e.t >= mig.t and (
-                    (e.source == f"{node}/hca"
-                     and e.name == "first_payload")
-                    or (e.source == node and e.name in (
-                        "first_message_after_migration",
-                        "first_ack_after_migration")))), None)
-            found.append(Failover(
-                pull.data["cable"], pull.t, node, mig.t - pull.t,
-                payload.t - pull.t if payload else None))
+
+def read_events(path: Path) -> list[Event]:
+    """The events of a run that is over, from its JSON lines."""
+    with path.open(encoding="utf-8") as lines:
+        return [Event(one["t"], one["source"], one["event"], one["data"], at)
+                for at, one in enumerate(map(json.loads, lines))]
+
+
+def explanations(events: list[Event]) -> list[Explanation]:
+    """All that was explained, with the time and the step."""
+    found: list[Explanation] = []
+    step, title, fresh = 0, "", True
+    for event in events:
+        if event.source != "lab":
+            continue
+        if event.name == "step":
+            step, title = step + 1, clean(event.data.get("title", ""))
+        # Several guests explained one after the other are one moment.
+        if event.name == "explained":
+            if fresh:
+                found.append(Explanation(event.t, step, title, []))
+            found[-1].lines.append(clean(event.data.get("text", "")))
+            fresh = False
+        elif event.name != "adapter_report":
+            fresh = True
     return found
 
 
-def failover_lines(found: list[Failover]) -> list[str]:
-    """A table for people."""
-    if not found:
-        return []
-    lines = ["Failover times, from the pull of the cable (ms):",
-             "  cable         guest     PATH_MIG   first payload"]
+def explanation_lines(found: list[Explanation], started: float) -> list[str]:
+    """The same for people."""
+    lines = ["Why queue pairs did, or did not, migrate:"] if found else []
     for one in found:
-        payload = (f"{one.payload * 1e3:10.1f}" if one.payload is not None
-                   else "      none")
-        lines.append(f"  {one.cable:<13} {one.node:<8} "
-                     f"{one.path_mig * 1e3:9.1f}   {payload}")
-    if len(found) > 2:
-        middle = statistics.median(f.path_mig for f in found)
-        lines.append(f"  median of {len(found)}: {middle * 1e3:.1f}")
+        lines += textwrap.wrap(
+            f"At {one.t - started:.3f} s, in step {one.step} "
+            f"({short(one.title, 200)}):", COLUMNS, initial_indent="  ",
+            subsequent_indent="    ")
+        for text in one.lines:
+            lines += textwrap.wrap(text, COLUMNS, initial_indent="    ",
+                                   subsequent_indent="      ")
+    if len(lines) > EXPLAINED_LINES_MAX:
+        more = len(lines) - EXPLAINED_LINES_MAX
+        lines = [*lines[:EXPLAINED_LINES_MAX],
+                 f"  and {more} more lines, in the order of time above"]
     return lines
-
-
-def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
-              verdict: Verdict) -> None:
-    """Write every report into the run's directory."""
-    events = sorted(log.since(0), key=lambda e: (e.t, e.seq))
-    with (run_dir / "timeline.txt").open("w") as out:
-        out.write(f"{scenario.title}\n{scenario.path}\n\n")
-        for event in events:
-            text = line_of(event, log.started, everything=True)
-            if text is not None:
-                out.write(text + "\n")
-        out.write("\n")
-        for text in [*failover_lines(failovers(events)),
-                     *verdict.explanation, verdict_line(verdict)]:
-            out.write(text + "\n")
-    with (run_dir / "events.jsonl").open("w") as out:
-        for event in events:
-            out.write(json.dumps(event.as_json()) + "\n")
-    picture.write(run_dir / "timeline.svg", events, scenario.title)
-    _junit(run_dir / "junit.xml", scenario, verdict)
 
 
 def verdict_line(verdict: Verdict) -> str:
     """One line that says how it went."""
-    done = sum(1 for s in verdict.steps if not s.failure)
+    done = sum(1 for step in verdict.steps if not step.failure)
     if verdict.passed:
         return f"PASSED: all {done} steps"
-    return f"FAILED: {verdict.failure}"
+    return clean_lines(("TROUBLE: " if verdict.trouble else "FAILED: ")
+                       + verdict.failure)
 
 
-def _junit(path: Path, scenario: Scenario, verdict: Verdict) -> None:
-    played = {id(s.step): s for s in verdict.steps}
+def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
+              verdict: Verdict) -> list[str]:
+    """Write every report into the run's directory.
+
+    What is left to be told on the screen is returned: failovers and
+    explanations.
+    """
+    events = in_order(log.since(0))
+    last = next((e.t for e in reversed(events)
+                 if (e.source, e.name) == ("lab", "step")), log.started)
+    ended = last + (verdict.steps[-1].seconds if verdict.steps else 0)
+    seen = failovers.watch(events)
+    explained = explanations(events)
+    told = explanation_lines(explained, log.started)
+    with (run_dir / "timeline.txt").open("w", encoding="utf-8") as out:
+        out.write(f"{clean(scenario.title)}\n{scenario.path}\n\n")
+        _timeline(out.write, events, log.started, ended)
+        out.write("\n" + "\n".join([*failovers.lines_of(seen, log.started),
+                                    *told,
+                                    verdict_line(verdict)]) + "\n")
+    with (run_dir / "events.jsonl").open("w", encoding="utf-8") as out:
+        for event in events:
+            out.write(json.dumps(event.as_json()) + "\n")
+    picture.write(run_dir / "timeline.svg", events, log.started, ended,
+                  scenario.title, verdict_line(verdict))
+    lines = failovers.lines_of(seen, log.started, failovers.ROWS)
+    _junit(run_dir / "junit.xml", scenario, log.started, verdict, explained,
+           lines)
+    return [*lines, *told]
+
+
+def _timeline(write, events: list[Event], started: float, ended: float
+              ) -> None:
+    teller, over = Teller(), False
+    for event in events:
+        if event.t > ended and not over and event.source != "lab":
+            over = True
+            write(f"\n{ended - started:9.3f}  == The end: everything is "
+                  "stopped\n")
+        write((teller.line(event, started, everything=True) or "") + "\n")
+
+
+def _text(parent: ET.Element, tag: str, lines: list[str], **attributes: str
+          ) -> None:
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = "\n".join(map(clean, lines))
+
+
+def _junit(path: Path, scenario: Scenario, started: float, verdict: Verdict,
+           explained: list[Explanation], lines: list[str]) -> None:
+    """One test case a step, in the form that Jenkins and GitLab read.
+
+    A failure is an expectation that did not come true, an error is trouble of
+    the lab.  Trouble before the first step belongs to the first step.
+    """
+    name = clean(scenario.name)
+    played = verdict.steps
+    bad = next((at for at, step in enumerate(played) if step.failure),
+               None if verdict.passed else len(played))
+    wrong = 0 if verdict.passed else 1
     suite = ET.Element("testsuite", {
-        "name": scenario.path.stem,
-        "tests": str(len(scenario.steps)),
-        "failures": str(sum(1 for s in verdict.steps if s.failure)),
-        "skipped": str(len(scenario.steps) - len(verdict.steps)),
-        "time": f"{sum(s.seconds for s in verdict.steps):.3f}"})
-    for step in scenario.steps:
+        "name": name, "tests": str(len(scenario.steps)),
+        "failures": str(0 if verdict.trouble else wrong),
+        "errors": str(wrong if verdict.trouble else 0),
+        "skipped": str(sum(1 for at in range(len(scenario.steps))
+                           if at >= len(played) and at != bad)),
+        "time": f"{sum(step.seconds for step in played):.3f}",
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S",
+                                   time.gmtime(started)),
+        "hostname": "localhost"})
+    properties = ET.SubElement(suite, "properties")
+    for key, value in (("title", scenario.title),
+                       ("topology", scenario.topology.path.name),
+                       ("kernel", scenario.kernel)):
+        ET.SubElement(properties, "property", {"name": key,
+                                               "value": clean(value)})
+    for at, title in enumerate(_titles(scenario.steps)):
         case = ET.SubElement(suite, "testcase", {
-            "classname": scenario.path.stem, "name": step.title})
-        result = played.get(id(step))
-        if result is None:
-            ET.SubElement(case, "skipped",
-                          {"message": "an earlier step failed"})
-            continue
-        case.set("time", f"{result.seconds:.3f}")
-        if result.failure:
-            failure = ET.SubElement(case, "failure",
-                                    {"message": result.failure})
-            failure.text = "\n".join(verdict.explanation)
+            "classname": name, "name": title,
+            "time": f"{played[at].seconds if at < len(played) else 0:.3f}"})
+        if at == bad:
+            kind = "error" if verdict.trouble else "failure"
+            _text(case, kind, verdict.failure.split("\n"), type=kind,
+                  message=short(verdict.failure, 300))
+        elif at >= len(played):
+            ET.SubElement(case, "skipped", {
+                "message": "an earlier step failed"})
+        told = explanation_lines([one for one in explained
+                                  if one.step == at + 1], started)
+        if told:
+            _text(case, "system-out", told)
+    _text(suite, "system-out", [*lines, *verdict_line(verdict).split("\n")])
+    _text(suite, "system-err", [])
     ET.indent(suite)
     ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _titles(steps: list[Step]) -> list[str]:
+    """The steps' titles, each unlike the others: readers drop doubles."""
+    seen: Counter[str] = Counter()
+    titles = []
+    for step in steps:
+        title = clean(step.title)
+        seen[title] += 1
+        titles.append(title + (f" ({seen[title]})" if seen[title] > 1
+                               else ""))
+    return titles

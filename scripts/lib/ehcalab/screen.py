@@ -2,13 +2,15 @@
 """What the commands share: files found by name, events on the terminal."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from . import paths
+from .clean import clean_lines
 from .eventlog import Event
 from .scenario import ScenarioError
-from .timeline import line_of
+from .timeline import Teller
 
 
 def find(word: str, folder: str, suffix: str) -> Path:
@@ -23,11 +25,24 @@ def find(word: str, folder: str, suffix: str) -> Path:
                         f"{', '.join(known)}")
 
 
+def say(text: str = "") -> None:
+    """Print lines, whatever is in them, on whatever terminal."""
+    coding = sys.stdout.encoding or "ascii"
+    shown = clean_lines(text).encode(coding, "backslashreplace")
+    print(shown.decode(coding), flush=True)
+
+
 def screen(log_started: list[float], verbose: bool
            ) -> Callable[[Event], None]:
-    """A printer of events for the terminal."""
+    """A printer of events for the terminal, as they come.
+
+    They come from several processes: one that happened a little earlier may
+    come a little later.  timeline.txt has them in the order of time.
+    """
+    teller = Teller()
+
     def show(event: Event) -> None:
-        text = line_of(event, log_started[0], everything=verbose)
+        text = teller.line(event, log_started[0], everything=verbose)
         if text is not None:
-            print(text, flush=True)
+            say(text)
     return show

@@ -2,164 +2,321 @@
 """Events as lines for people.
 
 One line an event: seconds since the run began (to the millisecond), who, and
-what happened in words.  Events whose words are None are left out of the
-short timeline; the JSON lines have everything.
+what happened in words.
+
+Theory of operation
+  A Teller is given all events, in the order in which they are to be told, and
+  learns from them whose GIDs and LIDs they are and which step is played.  Each
+  event has words in a table of its source: a form with the event's fields in
+  braces, or a function where the words depend on a field.  `{field:kind}`
+  puts a number into words (KINDS).  Events in QUIET are not shown on the
+  screen unless asked for: they would drown the rest.
+
+  An event can carry anything, or nothing: nothing here may raise, and what
+  comes out has passed clean().
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import os
+import string
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .clean import clean
 from .eventlog import Event
+from .names import Names, number
 
-Words = Callable[[dict[str, Any]], str]
+Data = dict[str, Any]
+Words = str | Callable[[Data], str]
+
+TRAPS = {64: "GID in service", 65: "GID out of service",
+         66: "multicast group created", 67: "multicast group deleted",
+         128: "link state changed", 144: "capability mask changed",
+         256: "bad M_Key", 257: "bad P_Key", 258: "bad Q_Key"}
+CLASSES = {"ComMgt": "CM", "SubnAdm": "SA", "SubnLID": "SM", "SubnDir": "SM"}
+RAILS = {"primary": "primary path", "alternate": "alternate path",
+         "lap": "new alternate path"}
+LAP_ERRORS = {"timeout": "LAP not answered: no APR came in time",
+              "crossed": "LAP given up: it crossed one of the peer",
+              "disconnect": "LAP given up: the connection ends",
+              "send": "LAP or its answer could not be sent"}
+STOPS = {"command": "this side's command", "peer": "the peer",
+         "count": "its count, which is reached"}
 
 
-class _Lenient(dict):
-    """Fields that an event does not carry show as '?'."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-def _words(form: str) -> Words:
-    return lambda data: form.format_map(_Lenient(data))
+def _errno(value: object) -> str:
+    code = number(value)
+    if code is None or code not in errno.errorcode:
+        return f"errno {value}"
+    return f"{errno.errorcode[code]} ({os.strerror(code)})"
 
 
-def _fault(data: dict[str, Any]) -> str:
-    kinds = " ".join(f"{k}={v:g}" for k, v in data.items() if k != "cable")
-    return f"FAULT on cable {data.get('cable', '?')}: {kinds or 'none'}"
+def _trap(value: object) -> str:
+    words = TRAPS.get(number(value) or 0)
+    return f"trap {value}" + (f" ({words})" if words else "")
 
 
-def _updown(data: dict[str, Any]) -> str:
-    return "up" if data.get("up") else "down"
+def cause(value: object) -> str:
+    """An adapter's cause in words."""
+    return str(value).replace("_", " ").replace("migreq", "MigReq")
+
+
+def _alternate(value: object) -> str:
+    return f"alternate port {value}" if value else "no alternate path"
+
+
+def _milliseconds(value: object) -> str:
+    # IBTA 12.6.6: a response time is 4.096 us times two to the field's value.
+    code = number(value)
+    if code is None or not 0 <= code < 32:
+        return f"{value}"
+    return f"{4.096e-3 * 2 ** code:.0f} ms"
+
+
+class Form(string.Formatter):
+    """Puts an event's fields into a form, whatever they are."""
+
+    def __init__(self, names: Names) -> None:
+        self.kinds: dict[str, Callable[[object], str]] = {
+            "gid": names.gid, "port": names.port, "lid": names.lid,
+            "errno": _errno, "trap": _trap, "cause": cause,
+            "alternate": _alternate, "response": _milliseconds,
+            "rail": lambda v: RAILS.get(str(v), f"{v} path"),
+            "rate": lambda v: f"{v} a second" if v else "as fast as it goes",
+            "dir": lambda v: "both ways" if v == "both" else str(v),
+            "stop": lambda v: STOPS.get(str(v), str(v)),
+        }
+
+    def get_value(self, key: int | str, args: Sequence[Any],
+                  kwargs: Mapping[str, Any]) -> Any:
+        """Fields that an event does not carry show as '?'."""
+        return kwargs.get(str(key), "?")
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """A field, by its kind."""
+        kind = self.kinds.get(format_spec)
+        return clean(value if kind is None else kind(value))
+
+
+def _either(key: str, with_it: str, without: str) -> Words:
+    """One form if the event carries a field, another if not."""
+    return lambda data: with_it if data.get(key) is not None else without
+
+
+def _fault(data: Data) -> str:
+    return "FAULT on cable {cable}: " + (" ".join(
+        f"{kind} {{{kind}}}" for kind in data if kind != "cable") or "none")
+
+
+def _mad(data: Data) -> str:
+    return ("on {cable}: " + CLASSES.get(str(data.get("class")), "{class}")
+            + " {attribute} from {slid:lid} to {dlid:lid}"
+            + (": {text}" if data.get("text") else "")
+            + (" {gid:gid}" if data.get("gid") else "")
+            + (", status {status}" if data.get("status") else "")
+            + (", LOST on the way" if data.get("delivered") is False else ""))
+
+
+def _dropped(data: Data) -> str:
+    return ("DROPPED on cable {cable}: {text}"
+            + (": {opcode} from {slid:lid} to {dlid:lid}, QP {dest_qpn}, "
+               "PSN {psn}" if data.get("opcode") else "")
+            + ("; {suppressed} more were not told"
+               if data.get("suppressed") else ""))
+
+
+def _stopped(data: Data) -> str:
+    wrong = [f"{{{key}}} {words}" for key, words in (
+        ("lost", "lost"), ("dup", "doubled"), ("reordered", "reordered"),
+        ("corrupt", "corrupt"), ("short", "too short"),
+        ("peer_errors", "errors of the peer")) if data.get(key)]
+    return ("traffic stopped: sent {tx}, received {rx}; "
+            + (", ".join(wrong) if wrong else
+               "none lost, doubled, reordered or corrupt"))
+
+
+def _auto(data: Data) -> str:
+    switches = ", ".join(f"{key} {'on' if data.get(key) else 'off'}"
+                         for key in ("lap", "rearm", "migrate", "notify"))
+    return f"policies: {switches}, APR {{apr}}, MRA {{mra}} ms"
+
+
+def _command(data: Data) -> str:
+    if not data.get("errno"):
+        return "command done: {cmd}"
+    return ("command REFUSED: {cmd}: {errno:errno}"
+            + (", {word} is '{value}'; expected {expected}"
+               if data.get("expected") else ""))
 
 
 # name -> words; the source decides which table is asked.
 LAB: dict[str, Words] = {
-    "fabric_started": _words("fabric started: {topology}, {hosts} hosts, "
-                             "{switches} switches, {cables} cables"),
-    "sm_started": _words("subnet manager started"),
-    "sm_stopped": _words("subnet manager stopped"),
-    "sm_killed": _words("subnet manager KILLED"),
-    "guest_started": _words("guest {node} started"),
-    "guest_stopped": _words("guest {node} stopped"),
-    "guest_killed": _words("guest {node} KILLED"),
-    "guest_deaf": _words("guest {node} does not power off; its QEMU is "
-                         "stopped"),
-    "step": _words("== {title}"),
-    "pull": _words("PULL cable {cable}"),
-    "restore": _words("RESTORE cable {cable}"),
+    "fabric_started": "fabric started: {topology}, {hosts} hosts, "
+                      "{switches} switches, {cables} cables",
+    "sm_started": "subnet manager started",
+    "sm_stopped": "subnet manager stopped",
+    "sm_killed": "subnet manager KILLED",
+    "guest_started": "guest {node} started",
+    "guest_stopped": "guest {node} stopped",
+    "guest_killed": "guest {node} KILLED",
+    "guest_deaf": "guest {node} does not power off; its QEMU is stopped",
+    "step": "{title}",
+    "pull": "PULL cable {cable}",
+    "restore": "RESTORE cable {cable}",
     "fault": _fault,
-    "consumer_command": _words("tell {node}: {command}"),
-    "port_is": _words("port {port} is {state}"),
-    "status_is": _words("{node}: {conditions}"),
-    "ran": _words("{node}$ {command}"),
-    "note": _words("-- {text}"),
-    "explained": _words("why: {text}"),
-    "failed": _words("FAILED {why}"),
+    "lid_set": "the subnet manager's file now says LID {lid} for {port}",
+    "consumer_command": "tell {node}: {command}",
+    "port_is": "port {port} is {state}",
+    "status_is": "{node}: {conditions}",
+    "ran": "{node}$ {command}",
+    "note": "-- {text}",
+    "adapter_report": "adapter of {node} asked for its report",
+    "explained": "why: {text}",
+    "failed": "FAILED {why}",
 }
 
 FABRIC: dict[str, Words] = {
-    "cable": lambda d: f"cable {d.get('cable', d.get('name', '?'))} is "
+    "cable": lambda d: "cable {cable} is "
                        + ("in" if d.get("plugged") else "out"),
-    "link": lambda d: f"link of cable {d.get('cable', '?')} "
-                      f"({d.get('a', '?')} - {d.get('b', '?')}) is "
-                      + _updown(d),
-    "port_state": _words("switch port {node}/{port}: {from} -> {to}"),
-    "node_attached": _words("{node} joined the fabric"),
-    "node_gone": _words("{node} left the fabric"),
-    "mad": lambda d: f"on {d.get('cable', '?')}: {d.get('class', '')} "
-                     f"{d.get('attribute', d.get('attr', '?'))} LID "
-                     f"{d.get('slid', '?')} -> {d.get('dlid', '?')}"
-                     + (f", {d['text']}" if d.get("text") else ""),
-    "trap": _words("trap {trap} from LID {lid}"),
+    "capture": _either("failure", "capture {what}: {failure}",
+                       "capture {what}: {packets} packets, {dropped} lost"),
+    "events_lost": "{count} events were LOST: too many at once",
+    "link": lambda d: "link of cable {cable} ({a} - {b}) is "
+                      + ("up" if d.get("up") else "down"),
+    "mad": _mad,
+    "node_attached": "{node} joined the fabric",
+    "node_error": "{node} was refused, or broke the protocol: {why}",
+    "node_gone": "{node} left the fabric",
+    "packet_dropped": _dropped,
+    "port_state": "switch port {node}/{port}: {from} -> {to}",
+    "trap": "{trap:trap} from {node}, {lid:lid}",
 }
 
 SM: dict[str, Words] = {
-    "sm_port_active": _words("port {node}/{port} (LID {lid}) is Active"),
-    "sm_port_gone": _words("port {node}/{port} (LID {lid}) is gone"),
-    "sm_state": _words("{old} -> {new}"),
-    "sm_took_over": _words("took the subnet over, its own LID is {lid}"),
-    "sm_sweep_done": _words("sweep done"),
-    "sm_report_sent": _words("tells subscribers: trap {trap} {gid}"),
+    "sm_port_active": "port {node}/{port} (LID {lid}) is Active",
+    "sm_port_gone": "port {node}/{port} (LID {lid}) is gone",
+    "sm_report_sent": "tells {to} port {to_port}: {trap:trap}: {gid:gid}",
+    "sm_state": "{old} -> {new}",
+    "sm_sweep_done": "sweep done: {usable_ports} usable ports",
+    "sm_took_over": "took the subnet over, its own LID is {lid}",
 }
 
 HCA: dict[str, Words] = {
-    "port_state": _words("adapter port {port}: {from} -> {to}"),
-    "aqp1_defined": _words("QP1 of port {port} defined"),
-    "mig_state": lambda d: f"QP {d.get('qpn', '?')}: {d.get('from', '?')} -> "
-                           f"{d.get('to', '?')} ({d.get('cause', '?')})"
-                           + (f", port {d['port']}" if d.get("port") else ""),
-    "mig_refused": _words("QP {qpn}: migration request REFUSED: it failed "
-                          "the path check"),
-    "alt_loaded": _words("QP {qpn}: alternate path loaded: port {port}, "
-                         "DLID {dlid}"),
-    "first_payload": _words("QP {qpn}: first payload over the new path, "
-                            "port {port}"),
-    "qp_error": _words("QP {qpn} in ERROR: {cause}"),
+    "alt_loaded": "QP {qpn}: alternate path loaded: port {port} to "
+                  "{dlid:lid}",
+    "aqp1_defined": "QP1 of port {port} defined",
+    "events_lost": "{count} events were LOST: too many at once",
+    "first_payload": "QP {qpn}: first payload over the new path, port {port}",
+    "mig_refused": "QP {qpn}: a request to migrate, from {dlid:lid} on port "
+                   "{port}, REFUSED: not its alternate path",
+    "mig_state": "QP {qpn}: {from} -> {to} ({cause:cause}), port {port}",
+    "port_state": "adapter port {port}: {from} -> {to}",
+    "qp_error": "QP {qpn} in ERROR: {cause:cause}",
+    "qp_state": "QP {qpn}: {from} -> {to} ({cause:cause})",
 }
 
 GUEST: dict[str, Words] = {
-    "booted": _words("booted, kernel {kernel}"),
-    "driver_loaded": _words("driver, CM and consumer loaded"),
-    "driver_unloaded": _words("driver, CM and consumer unloaded"),
-    "port_err": _words("port {port}: PORT_ERR"),
-    "port_active": _words("port {port}: PORT_ACTIVE"),
-    "sa_subscribed": _words("port {port}: subscribed to trap {trap}"),
-    "sa_gid_out": _words("SA notice: {gid} is OUT of service"),
-    "sa_gid_in": _words("SA notice: {gid} is in service"),
-    "listening": _words("listens on service {service}"),
-    "path_resolved": _words("{rail} path: port {port}, LID {slid} -> {dlid}"),
-    "req_received": _words("REQ received, service {service}"),
-    "connected": _words("CONNECTED: QP {qpn}, port {port}, alternate port "
-                        "{alt_port}, {state}"),
-    "connect_failed": _words("connecting FAILED: {why}"),
-    "path_mig": _words("PATH_MIG: QP {qpn} now on port {port} (was "
-                       "{old_port})"),
-    "path_mig_err": _words("PATH_MIG_ERR: QP {qpn}"),
-    "cm_notified": _words("CM uses port {port} now"),
-    "lap_sent": _words("LAP sent: alternate port {alt_port} (try {try})"),
-    "lap_received": _words("LAP received: alternate port {alt_port}"),
-    "lap_error": _words("LAP not answered: {why}"),
-    "mra_sent": _words("MRA sent: APR in {ms} ms"),
-    "mra_received": _words("MRA received: the answer takes longer"),
-    "cm_lost": _words("{kind} lost before the CM saw it, {left} more to lose"),
-    "apr_sent": _words("APR sent: {text}"),
-    "apr_received": _words("APR received: {text}"),
-    "alternate_loaded": _words("alternate loaded: port {alt_port}, not "
-                               "rearmed"),
-    "rearmed": _words("alternate loaded: port {alt_port}; state {state}"),
-    "armed": _words("ARMED"),
-    "still_rearm": _words("still REARM after {after_ms} ms: no packet with "
-                          "MigReq 0 came"),
-    "migrated_by_software": _words("wrote MIGRATED because of {why}"),
-    "first_message_after_migration": _words(
-        "first message received over the new path: number {rx_seq}"),
-    "first_ack_after_migration": _words(
-        "first message acknowledged over the new path: number {tx_seq}"),
-    "message_error": _words("MESSAGE {kind}: expected {expected}, got {got}"),
-    "completion_error": _words("completion error: {op}: {text}"),
-    "qp_error": _words("QP {qpn} ERROR: {what}"),
-    "traffic_started": _words("traffic started ({dir}, rate {rate})"),
-    "traffic_stopped": _words(
-        "traffic stopped: sent {tx}, received {rx}; lost {lost}, doubled "
-        "{dup}, reordered {reordered}, corrupt {corrupt}"),
-    "bench": _words("{op} of {size} bytes: {mb_s} MB/s"),
-    "disconnected": _words("disconnected by {by}"),
-    "mark": _words("{text}"),
+    # What the runner notes.
+    "booted": "booted, kernel {kernel}",
+    "driver_loaded": "driver, CM and consumer loaded",
+    "driver_unloaded": "driver, CM and consumer unloaded",
+    "qemu_guest_panicked": "its kernel PANICKED",
+    "qemu_reset": "its machine was reset",
+    "qemu_shutdown": "its machine shut down ({reason})",
+    "qemu_stop": "its machine is stopped",
+    "unreadable": "an event that cannot be read: {line}",
+    # What its consumer tells.
+    "alternate_loaded": "loaded {alt_port:alternate}, not rearmed; the QP is "
+                        "{state}",
+    "apr_received": "APR received: {text}",
+    "apr_sent": "APR sent: {text}",
+    "armed": "ARMED: QP {qpn}, {after_ms} ms after REARM",
+    "auto": _auto,
+    "bench": _either("errno", "{op} of {size} bytes FAILED: {errno:errno}",
+                     "{op} of {size} bytes, {count} times: {mb_s} MB/s"),
+    "client_reregister": "port {port}: CLIENT_REREGISTER, the SM wants "
+                         "subscriptions anew",
+    "cm_lost": "{kind} lost before the CM saw it, {left} more to lose",
+    "cm_notified": _either("errno", "the CM could not be told of port {port}: "
+                           "{errno:errno}", "CM uses port {port} now"),
+    "comm_est": "COMM_EST: QP {qpn} got a message before RTU",
+    "command": _command,
+    "completion_error": "completion error: {op}: {text}",
+    "connect_failed": lambda d: "connecting FAILED: {why}" + (
+        " (reason {reason} of REJ)" if "reason" in d else ", {errno:errno}"),
+    "connected": "CONNECTED: QP {qpn} on port {port} with QP {peer_qpn} of "
+                 "{peer_gid:port}, {alt_port:alternate}, {state}",
+    "connecting": "REQ to {peer_gid:port}, service {service}",
+    "device_added": "device {dev} with {ports} ports is there",
+    "device_fatal": "device {dev} FAILED: DEVICE_FATAL",
+    "device_removed": "device {dev} is gone",
+    "disconnected": "disconnected by {by}",
+    "events_lost": "{count} events were LOST: their reader was too slow",
+    "first_ack_after_migration":
+        "first message acknowledged over the new path: number {tx_seq}",
+    "first_message_after_migration":
+        "first message received over the new path: number {rx_seq}",
+    "gid_change": "port {port}: GID_CHANGE",
+    "lap_error": lambda d: LAP_ERRORS.get(str(d.get("why")), "LAP: {why}")
+                 + (": {errno:errno}" if "errno" in d else ""),
+    "lap_received": "LAP received: {alt_port:alternate} to "
+                    "{alt_peer_gid:port}",
+    "lap_sent": "LAP sent: {alt_port:alternate} to {alt_peer_gid:port} "
+                "(try {try})",
+    "lid_change": "port {port}: LID_CHANGE",
+    "listening": "listens on service {service}",
+    "mark": "{text}",
+    "message_error": "MESSAGE {kind}: expected {expected}, got {got}",
+    "migrate_refused": "MIGRATED could not be written: {errno:errno}; the QP "
+                       "is {state}",
+    "migrated_by_software": "wrote MIGRATED because of {why}",
+    "module_loaded": "consumer loaded, version {version}",
+    "mra_received": "MRA received: the answer takes up to "
+                    "{service_timeout:response} longer",
+    "mra_sent": "MRA sent: APR in {ms} ms",
+    "path_mig": "PATH_MIG: QP {qpn} now on port {port} (was {old_port})",
+    "path_mig_err": "PATH_MIG_ERR: QP {qpn} refused a request to migrate",
+    "path_resolved": "{rail:rail}: port {port}, {slid:lid} to {dlid:lid}",
+    "path_retry": "{rail:rail}: the SA has none from port {port} to "
+                  "{dgid:port} yet (try {try}): {errno:errno}",
+    "pkey_change": "port {port}: PKEY_CHANGE",
+    "port_active": "port {port}: PORT_ACTIVE",
+    "port_err": "port {port}: PORT_ERR",
+    "qp_error": "QP {qpn} ERROR: {what}",
+    "rearm_refused": "REARM could not be written: {errno:errno}; the QP is "
+                     "{state}",
+    "rearmed": "loaded {alt_port:alternate}; the QP is {state}",
+    "req_received": "REQ received from {peer_gid:port}, service {service}",
+    "reset": "consumer reset",
+    "sa_gid_in": "SA notice on port {port}: {gid:gid} is in service",
+    "sa_gid_out": "SA notice on port {port}: {gid:gid} is OUT of service",
+    "sa_subscribed": "port {port}: subscribed to {trap:trap}",
+    "sa_unsubscribed": "port {port}: subscription to {trap:trap} to be "
+                       "renewed",
+    "sm_change": "port {port}: SM_CHANGE",
+    "sq_drained": "SQ_DRAINED: QP {qpn}",
+    "still_rearm": "still REARM after {after_ms} ms: no packet with MigReq 0 "
+                   "came",
+    "traffic_started": "traffic started ({dir:dir}, {rate:rate})",
+    "traffic_stopped": _stopped,
+    "traffic_stopping": "traffic is stopped by {by:stop}",
 }
 
-# In the file and the JSON lines only: they would drown the rest on a screen.
-QUIET = {("fabric", "port_state"), ("fabric", "packet_dropped"),
-         ("sm", "sm_sweep_done"), ("hca", "qp_state"), ("guest", "command"),
-         ("guest", "module_loaded"), ("guest", "device_added"),
-         ("guest", "lid_change"), ("guest", "sm_change"),
-         ("guest", "pkey_change"), ("guest", "client_reregister"),
-         ("guest", "comm_est"), ("guest", "gid_change"),
-         ("guest", "sa_unsubscribed"), ("fabric", "mad"),
-         ("sm", "sm_port_gone"), ("sm", "sm_report_sent"),
-         ("fabric", "trap"), ("fabric", "capture"), ("hca", "alt_loaded")}
+# In timeline.txt and with -v only: they would drown the rest on a screen.
+# What was explained is repeated, in order, at the end of a run.
+QUIET = frozenset({
+    ("lab", "adapter_report"), ("lab", "explained"),
+    ("fabric", "capture"), ("fabric", "mad"), ("fabric", "packet_dropped"),
+    ("fabric", "port_state"), ("fabric", "trap"),
+    ("sm", "sm_port_gone"), ("sm", "sm_report_sent"), ("sm", "sm_sweep_done"),
+    ("hca", "alt_loaded"), ("hca", "qp_state"),
+    ("guest", "auto"), ("guest", "client_reregister"), ("guest", "comm_est"),
+    ("guest", "command"), ("guest", "device_added"),
+    ("guest", "gid_change"), ("guest", "lid_change"),
+    ("guest", "module_loaded"), ("guest", "pkey_change"),
+    ("guest", "sa_unsubscribed"), ("guest", "sm_change"),
+    ("guest", "traffic_stopping")})
 
 
 def kind_of(source: str) -> str:
@@ -172,21 +329,37 @@ def kind_of(source: str) -> str:
 TABLES = {"lab": LAB, "fabric": FABRIC, "sm": SM, "hca": HCA, "guest": GUEST}
 
 
-def words_of(event: Event) -> str:
-    """What happened, in words."""
-    words = TABLES[kind_of(event.source)].get(event.name)
-    if words is not None:
-        return words(event.data)
-    rest = " ".join(f"{k}={v}" for k, v in event.data.items())
-    return f"{event.name} {rest}".rstrip()
+class Teller:
+    """Tells the events of one run, one after the other."""
 
+    def __init__(self) -> None:
+        self.names = Names()
+        self.form = Form(self.names)
+        self.step = 0
 
-def line_of(event: Event, started: float, everything: bool = False
-            ) -> str | None:
-    """One line of the timeline; None: not for the screen."""
-    kind = kind_of(event.source)
-    if not everything and (kind, event.name) in QUIET:
-        return None
-    if kind == "lab" and event.name == "step":
-        return f"\n{event.t - started:9.3f}  {words_of(event)}"
-    return f"{event.t - started:9.3f}  {event.source:<11} {words_of(event)}"
+    def learn(self, event: Event) -> None:
+        """Take in an event that is not told, or before it is."""
+        self.names.learn(event)
+        self.step += (event.source, event.name) == ("lab", "step")
+
+    def words(self, event: Event) -> str:
+        """What happened, in words."""
+        words = TABLES[kind_of(event.source)].get(event.name)
+        if words is None:
+            # No part of ours has such an event; a guest can make one up.
+            return clean(f"{event.name} " + " ".join(
+                f"{key}={value}" for key, value in event.data.items()))
+        form = words if isinstance(words, str) else words(event.data)
+        return clean(self.form.vformat(form, (), event.data))
+
+    def line(self, event: Event, started: float, everything: bool = False
+             ) -> str | None:
+        """One line of the timeline; None: not for the screen."""
+        self.learn(event)
+        kind = kind_of(event.source)
+        if not everything and (kind, event.name) in QUIET:
+            return None
+        time = f"{event.t - started:9.3f}"
+        if (kind, event.name) == ("lab", "step"):
+            return f"\n{time}  == Step {self.step}: {self.words(event)}"
+        return f"{time}  {clean(event.source):<11} {self.words(event)}"
