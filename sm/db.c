@@ -81,11 +81,16 @@ SmNode *sm_node_find(const Sm *sm, uint64_t guid)
 
 SmNode *sm_node_add(Sm *sm, const IbNodeInfo *info)
 {
+    bool is_switch = info->node_type == IB_NODE_SWITCH;
     SmNode *node;
 
-    if (sm->nodes->len >= SM_MAX_NODES) {
+    if (sm->nodes->len >= SM_MAX_NODES ||
+        sm->num_ports + info->num_ports + 1 > SM_MAX_PORTS ||
+        sm->num_switches + is_switch > SM_MAX_SWITCHES) {
         return NULL;
     }
+    sm->num_ports += info->num_ports + 1;
+    sm->num_switches += is_switch;
     node = g_new0(SmNode, 1);
     node->guid = info->node_guid;
     node->info = *info;
@@ -95,7 +100,7 @@ SmNode *sm_node_add(Sm *sm, const IbNodeInfo *info)
         node->ports[i].node = node;
         node->ports[i].num = i;
     }
-    if (info->node_type == IB_NODE_SWITCH) {
+    if (is_switch) {
         node->ports[0].endpoint = true;
         node->sw = sm_switch_new(node->num_ports);
         sm->graph_valid = false;
@@ -212,6 +217,7 @@ static void port_gone(Sm *sm, SmPort *port)
     port->told_active = false;
     port->routed_to = NULL;
     port->trap_seen = false;
+    port->pkeys_known = false;
 }
 
 void sm_db_drop_unseen(Sm *sm)
@@ -234,6 +240,8 @@ void sm_db_drop_unseen(Sm *sm)
         }
         if (node_gone) {
             sm->graph_valid = sm->graph_valid && !node->sw;
+            sm->num_switches -= node->sw != NULL;
+            sm->num_ports -= node->num_ports + 1;
             g_hash_table_remove(sm->node_by_guid, &node->guid);
             node_free(node);
         } else {

@@ -58,6 +58,23 @@
 #define SM_TRAP_WINDOW (5 * IB_SEC)
 #define SM_TRAP_SLOW_SWEEP (200 * IB_MSEC)
 #define SM_POLL_FAILURES 3u
+/*
+ * What others can make us write, once a burst of it is used up (a large subnet
+ * that comes up has a line and an event for each port): 20 lines a second.
+ */
+#define SM_LOG_COST (50 * IB_MSEC)
+#define SM_LOG_BURST (20000 * SM_LOG_COST)
+/*
+ * Work for the SA: so much of the time per record looked at, request, and
+ * change.  A port may run so far ahead of what it is due; so may all together,
+ * but then those who asked little still get their answers.
+ */
+#define SM_SA_RECORD_COST (2 * IB_USEC)
+#define SM_SA_REQUEST_COST (40 * IB_USEC)
+#define SM_SA_CHANGE_COST (8 * IB_MSEC)
+#define SM_SA_BURST_PORT (1 * IB_SEC)
+#define SM_SA_BURST_ALL (2 * IB_SEC)
+#define SM_SA_LITTLE (50 * IB_MSEC)
 /* Foreign multicast rows found at take-over live that long. */
 #define SM_MCAST_GRACE (30 * IB_SEC)
 
@@ -81,6 +98,7 @@ struct SmPort {
     bool route_dirty;        /* where it is attached, or its LID, changed */
     uint64_t guid;
     uint32_t seen;           /* sweep that saw it last */
+    uint32_t silent;         /* sweep in which its agent did not answer */
     uint32_t peer_seen;      /* sweep that saw peer last */
     SmPort *peer;            /* other end of the cable */
     SmPath path;             /* endpoints of CAs */
@@ -100,6 +118,10 @@ struct SmPort {
     unsigned trap_count;
     uint64_t trap_tid;
     bool trap_seen;
+    /* Its use of the SA (sa.c, sa_mcast.c). */
+    int64_t sa_due;
+    bool sa_told;            /* that it asks too much */
+    unsigned memberships;    /* in multicast groups */
 };
 
 typedef struct SmSwitch {
@@ -136,6 +158,7 @@ struct SmNode {
     SmSwitch *sw;            /* NULL: channel adapter (or router) */
     SmPath path;             /* switches */
     uint32_t seen;
+    uint32_t told;           /* sweep that said its PortInfo is missing */
     bool duplicate_logged;
 };
 
@@ -260,6 +283,8 @@ struct Sm {
     void *opaque;
     IbSma sma;
     SmStats stats;
+    int64_t log_due, event_due;
+    unsigned log_lost, events_lost;
 
     /* State (14.4) */
     SmState state;
@@ -298,13 +323,16 @@ struct Sm {
     /* SMPs */
     SmRequest *queue_head, **queue_tail;
     SmRequest *free_requests;
+    unsigned queued;
     SmSlot slots[SM_MAX_WINDOW];
     unsigned outstanding;
-    uint32_t next_seq;
+    GRand *rand;             /* of TIDs */
     bool pumping;
 
     /* Database */
     GPtrArray *nodes;        /* SmNode *, in the order of discovery */
+    unsigned num_switches, num_ports;    /* of all nodes */
+    uint32_t full_told;      /* sweep that met one node too many */
     GHashTable *node_by_guid, *port_by_guid;
     SmPort *own;             /* our port, NULL before the first sweep */
     SmPort **by_lid;         /* [SM_LIDS] ports that are there */
@@ -330,6 +358,8 @@ struct Sm {
     GHashTable *group_by_mgid;
     SmGroup **group_by_mlid; /* [SM_MAX_GROUPS] */
     unsigned members;
+    int64_t sa_due, stranger_due;        /* of all, of ports unknown to us */
+    unsigned sa_records;     /* looked at for the request at hand */
     GPtrArray *subscriptions;/* SmSubscription * */
     uint16_t next_subscription;
     GHashTable *report_by_tid;
@@ -348,6 +378,11 @@ typedef struct SmName {
 } SmName;
 SmName sm_port_name(const SmPort *port);
 void sm_eventf(Sm *sm, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
+/*
+ * Who pays @cost each time, and time pays back, is in debt until @due: true,
+ * and paid, if that is not further off than @most.
+ */
+bool sm_afford(const Sm *sm, int64_t *due, int64_t cost, int64_t most);
 bool sm_send_mad(Sm *sm, const IbMadAddress *to, const uint8_t *mad);
 void sm_set_state(Sm *sm, SmState state, const char *why);
 /* Is ours (priority, GUID) better than theirs?  14.4.1.2 */
@@ -458,6 +493,7 @@ typedef struct SmRecords {
     GByteArray *bytes;
     size_t record_len;       /* padded to 8 */
     unsigned count;
+    unsigned examined;       /* to be paid for */
     bool overflow;
 } SmRecords;
 /* Appends a zeroed record; NULL: table is full (overflow is set). */
@@ -503,6 +539,8 @@ bool sm_rmpp_start(Sm *sm, const IbMadAddress *to, const IbSaHeader *header,
 bool sm_rmpp_busy(const Sm *sm, const IbMadAddress *to, uint64_t tid);
 void sm_rmpp_receive(Sm *sm, const IbMadAddress *to,
                      const IbSaHeader *header);
+/* Nothing that comes to us may be longer than a MAD. */
+void sm_rmpp_refuse(Sm *sm, const IbMadAddress *to, const IbSaHeader *header);
 void sm_rmpp_abort_all(Sm *sm);
 
 #endif

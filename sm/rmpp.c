@@ -28,6 +28,7 @@ enum {
     STATUS_TOTAL_TIME = 118, STATUS_BAD_TYPE = 121,
     STATUS_WINDOW_TOO_SMALL = 122, STATUS_SEGMENT_TOO_BIG = 123,
     STATUS_BAD_VERSION = 125, STATUS_TOO_MANY_RETRIES = 126,
+    STATUS_UNSPECIFIED = 127,
 };
 
 static void rmpp_timer(void *opaque);
@@ -115,19 +116,36 @@ static void send_window(SmRmpp *rmpp)
                  rmpp->sending ? now : now + SM_RMPP_TIMEOUT);
 }
 
-static void send_abort(SmRmpp *rmpp, uint8_t status)
+static void abort_transfer(Sm *sm, const IbMadAddress *to,
+                           const IbSaHeader *of, uint8_t status)
 {
-    IbSaHeader header = rmpp->header;
+    IbSaHeader header = *of;
     uint8_t mad[IB_MAD_LEN] = { 0 };
 
     header.rmpp_version = 1;
     header.rmpp_type = TYPE_ABORT;
     header.rmpp_flags = FLAG_ACTIVE;
     header.rmpp_status = status;
+    header.rmpp_data1 = 0;
+    header.rmpp_data2 = 0;
+    header.sm_key = 0;
     ib_sa_header_pack(mad, &header);
-    sm_send_mad(rmpp->sm, &rmpp->to, mad);
-    rmpp->sm->stats.rmpp_aborted++;
+    sm_send_mad(sm, to, mad);
+    sm->stats.rmpp_aborted++;
+}
+
+static void send_abort(SmRmpp *rmpp, uint8_t status)
+{
+    abort_transfer(rmpp->sm, &rmpp->to, &rmpp->header, status);
     finish(rmpp);
+}
+
+void sm_rmpp_refuse(Sm *sm, const IbMadAddress *to, const IbSaHeader *header)
+{
+    IbSaHeader of = *header;
+
+    of.hdr.method |= IB_METHOD_RESPONSE_BIT;
+    abort_transfer(sm, to, &of, STATUS_UNSPECIFIED);
 }
 
 static void rmpp_timer(void *opaque)

@@ -94,12 +94,15 @@ static unsigned mft_rows_used(const SmSwitch *sw)
 
 /* Reading */
 
-static void read_failed(Sm *sm, SmNode *node)
+/* What it has is not known any more; said once until it is read again. */
+static void tables_failed(Sm *sm, SmNode *node, const char *what)
 {
     sm->errors = true;
+    if (node->sw->tables_known) {
+        sm_logf(sm, SM_LOG_WARN, "switch %s: its forwarding tables cannot "
+                "be %s", node->desc, what);
+    }
     node->sw->tables_known = false;
-    sm_logf(sm, SM_LOG_WARN, "switch %s: its forwarding tables cannot be "
-            "read", node->desc);
 }
 
 static void lft_read(Sm *sm, SmRequest *request, const IbSmp *smp,
@@ -109,7 +112,7 @@ static void lft_read(Sm *sm, SmRequest *request, const IbSmp *smp,
     unsigned first = request->mod * SM_LFT_BLOCK;
 
     if (!smp) {
-        read_failed(sm, request->node);
+        tables_failed(sm, request->node, "read");
         return;
     }
     lft_grow(sw, first);
@@ -127,7 +130,7 @@ static void mft_read(Sm *sm, SmRequest *request, const IbSmp *smp,
     unsigned position = request->mod >> 28;
 
     if (!smp) {
-        read_failed(sm, request->node);
+        tables_failed(sm, request->node, "read");
         return;
     }
     mft_grow(sw, first);
@@ -163,6 +166,10 @@ void sm_switch_read_tables(Sm *sm, SmNode *node)
 
     sm_switch_blank(node);
     sw->rewrite = false;                  /* unless a read fails */
+    if (sm->queued > SM_MAX_QUEUED) {
+        tables_failed(sm, node, "read");            /* in another sweep */
+        return;
+    }
     if (top) {
         for (unsigned block = 0; block <= top / SM_LFT_BLOCK; block++) {
             sm_request(sm, &node->path, IB_METHOD_GET, IB_SM_LINEAR_FT,
@@ -202,8 +209,7 @@ static SmNode *next_switch(const SmPort *port)
 {
     SmNode *node = port->peer ? port->peer->node : NULL;
 
-    return node && node->sw && node->sw->index < SM_MAX_SWITCHES ? node
-                                                                  : NULL;
+    return node && node->sw ? node : NULL;
 }
 
 void sm_route_index(Sm *sm)
@@ -212,18 +218,10 @@ void sm_route_index(Sm *sm)
     for (unsigned i = 0; i < sm->nodes->len; i++) {
         SmNode *node = g_ptr_array_index(sm->nodes, i);
 
-        if (!node->sw) {
-            continue;
+        if (node->sw) {
+            node->sw->index = sm->switches->len;
+            g_ptr_array_add(sm->switches, node);
         }
-        if (sm->switches->len == SM_MAX_SWITCHES) {
-            node->sw->index = SM_MAX_SWITCHES;
-            sm->errors = true;
-            sm_logf(sm, SM_LOG_ERROR, "more than %u switches: %s is left out",
-                    SM_MAX_SWITCHES, node->desc);
-            continue;
-        }
-        node->sw->index = sm->switches->len;
-        g_ptr_array_add(sm->switches, node);
     }
 }
 
@@ -490,10 +488,8 @@ static void lft_written(Sm *sm, SmRequest *request, const IbSmp *smp,
     SmSwitch *sw = request->node->sw;
 
     if (!smp) {
-        sm->errors = true;
-        sw->tables_known = false;         /* it may have arrived, or not */
-        sm_logf(sm, SM_LOG_WARN, "switch %s: LFT block %u could not be "
-                "written", request->node->desc, request->mod);
+        /* It may have arrived, or not. */
+        tables_failed(sm, request->node, "written");
         return;
     }
     memcpy(sw->lft_dev + request->mod * SM_LFT_BLOCK, request->data,
@@ -664,10 +660,7 @@ static void mft_written(Sm *sm, SmRequest *request, const IbSmp *smp,
     unsigned first = (request->mod & 0x1FF) * SM_MFT_BLOCK;
 
     if (!smp) {
-        sm->errors = true;
-        sw->tables_known = false;
-        sm_logf(sm, SM_LOG_WARN, "switch %s: MFT block %u could not be "
-                "written", request->node->desc, request->mod & 0x1FF);
+        tables_failed(sm, request->node, "written");
         sm_want_heavy(sm, "a multicast table could not be written",
                       SM_RESWEEP_FIRST);
         return;
@@ -774,7 +767,7 @@ static void lft_verified(Sm *sm, SmRequest *request, const IbSmp *smp,
     uint8_t *have = sw->lft_dev + request->mod * SM_LFT_BLOCK;
 
     if (!smp) {
-        read_failed(sm, node);
+        tables_failed(sm, node, "read");
         return;
     }
     for (unsigned i = 0; i < SM_LFT_BLOCK; i++) {
@@ -802,7 +795,7 @@ static void mft_verified(Sm *sm, SmRequest *request, const IbSmp *smp,
     unsigned block = request->mod & 0x1FF, position = request->mod >> 28;
 
     if (!smp) {
-        read_failed(sm, node);
+        tables_failed(sm, node, "read");
         return;
     }
     mft_grow(sw, block * SM_MFT_BLOCK);

@@ -18,6 +18,10 @@
  *
  * A SM_Key of 0 is anybody; the right one (SmOptions.sm_key) is trusted and
  * sees who is in which multicast group; any other is refused.
+ *
+ * A port pays for each request in time, by the records that were looked at,
+ * and more for what changes something.  Who runs into debt is told BUSY until
+ * time has paid it; when all together ask too much, those do who asked most.
  */
 #include <string.h>
 
@@ -198,6 +202,7 @@ static void offer(SmRecords *records, const uint8_t *record, size_t len,
 {
     uint8_t *place;
 
+    records->examined++;
     if (sm_record_match(record, wanted, header->component_mask, table, n)) {
         place = sm_records_add(records);
         if (place) {
@@ -469,6 +474,7 @@ static void query(Sm *sm, const SmClient *client, IbSaHeader *header,
     } else {
         status = sm_mcast_get(sm, client, header, data, &records);
     }
+    sm->sa_records = records.examined;
     if (status == IB_MAD_STATUS_OK && records.overflow) {
         status = IB_SA_STATUS_NO_RESOURCES;
     }
@@ -544,10 +550,44 @@ static void serve(Sm *sm, SmClient *client, IbSaHeader *header,
     respond(sm, client, header, status, record_len, data);
 }
 
+static bool asks_too_much(Sm *sm, const SmClient *client)
+{
+    SmPort *port = client->port;
+    int64_t now = ib_clock_now(sm->clock);
+    int64_t debt = (port ? port->sa_due : sm->stranger_due) - now;
+
+    if (debt <= SM_SA_LITTLE ||
+        (debt <= SM_SA_BURST_PORT && sm->sa_due - now <= SM_SA_BURST_ALL)) {
+        if (port && debt <= 0) {
+            port->sa_told = false;
+        }
+        return false;
+    }
+    sm->stats.sa_refused++;
+    if (port && !port->sa_told) {
+        port->sa_told = true;
+        sm_logf(sm, SM_LOG_WARN, "port %s asks the SA too much: it is told "
+                "BUSY", sm_port_name(port).s);
+    }
+    return true;
+}
+
+static void pay(Sm *sm, const SmClient *client, unsigned method)
+{
+    bool change = method == IB_METHOD_SET || method == IB_METHOD_DELETE;
+    int64_t cost = SM_SA_REQUEST_COST + sm->sa_records * SM_SA_RECORD_COST +
+                   (change ? SM_SA_CHANGE_COST : 0);
+
+    sm_afford(sm, client->port ? &client->port->sa_due : &sm->stranger_due,
+              cost, INT64_MAX);
+    sm_afford(sm, &sm->sa_due, cost, INT64_MAX);
+}
+
 void sm_sa_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
 {
     SmClient client = { 0 };
     IbSaHeader header;
+    unsigned method;
 
     ib_sa_header_unpack(&header, mad);
     client.port = sm_port_by_lid(sm, from->slid);
@@ -559,11 +599,12 @@ void sm_sa_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
         return;
     }
     if (header.rmpp_flags & RMPP_FLAG_ACTIVE) {
-        /* Nothing that comes to us is longer than a MAD. */
         if (header.rmpp_type != RMPP_TYPE_DATA) {
             sm_rmpp_receive(sm, &client.reply, &header);
-        } else {
+        } else if (header.hdr.method & IB_METHOD_RESPONSE_BIT) {
             sm->stats.packets_dropped++;
+        } else {
+            sm_rmpp_refuse(sm, &client.reply, &header);
         }
         return;
     }
@@ -588,7 +629,12 @@ void sm_sa_receive(Sm *sm, const IbMadAddress *from, const uint8_t *mad)
     } else if (header.hdr.method == IB_METHOD_GET_TABLE &&
                sm_rmpp_busy(sm, &client.reply, header.hdr.tid)) {
         sm->stats.packets_dropped++;      /* asked twice, answer under way */
+    } else if (asks_too_much(sm, &client)) {
+        respond(sm, &client, &header, IB_MAD_STATUS_BUSY, 0, NULL);
     } else {
+        method = header.hdr.method;
+        sm->sa_records = 0;
         serve(sm, &client, &header, mad + IB_SA_DATA_OFFSET);
+        pay(sm, &client, method);
     }
 }

@@ -119,9 +119,21 @@ static SmGroup *group_add(Sm *sm, const IbMcMemberRecord *rec, uint16_t mlid)
     return group;
 }
 
+static void member_gone(Sm *sm, uint64_t guid)
+{
+    SmPort *port = sm_port_find(sm, guid);
+
+    if (port) {
+        port->memberships--;
+    }
+    sm->members--;
+}
+
 static void group_remove(Sm *sm, SmGroup *group)
 {
-    sm->members -= group->members->len;
+    for (unsigned i = 0; i < group->members->len; i++) {
+        member_gone(sm, g_array_index(group->members, SmMember, i).guid);
+    }
     g_hash_table_remove(sm->group_by_mgid, group->rec.mgid);
     sm->group_by_mlid[group->rec.mlid - IB_LID_MCAST_FIRST] = NULL;
     g_ptr_array_remove_fast(sm->groups, group);
@@ -210,8 +222,8 @@ static void leave(Sm *sm, SmGroup *group, unsigned index, uint8_t states)
 
     member->join_state &= ~states;
     if (!member->join_state) {
+        member_gone(sm, member->guid);
         g_array_remove_index_fast(group->members, index);
-        sm->members--;
     }
     sm->mcast_wanted = true;
     if (!group->permanent && !has_full_member(group)) {
@@ -409,11 +421,13 @@ uint16_t sm_mcast_set(Sm *sm, const SmClient *client,
     if (!port || !want.join_state || want.proxy_join) {
         return IB_SA_STATUS_REQ_INVALID;
     }
-    if (sm->members >= SM_MAX_MEMBERS) {
-        return IB_SA_STATUS_NO_RESOURCES;
-    }
     if (wants(mask, C_MGID)) {
         group = sm_group_find(sm, want.mgid);
+    }
+    member = group ? find_member(group, port->guid, &index) : NULL;
+    if (!member && (sm->members >= SM_MAX_MEMBERS ||
+                    port->memberships >= SM_MAX_GROUPS_PER_PORT)) {
+        return IB_SA_STATUS_NO_RESOURCES;
     }
     if (!group) {
         status = create(sm, mask, &want, port, &group);
@@ -424,12 +438,12 @@ uint16_t sm_mcast_set(Sm *sm, const SmClient *client,
     } else if (!fits(mask, &want, group, port)) {
         return IB_SA_STATUS_REQ_INVALID;
     }
-    member = find_member(group, port->guid, &index);
     if (!member) {
         SmMember new = { .guid = port->guid };
 
         g_array_append_val(group->members, new);
         sm->members++;
+        port->memberships++;
         member = &g_array_index(group->members, SmMember,
                                 group->members->len - 1);
     }
@@ -518,6 +532,7 @@ uint16_t sm_mcast_get(Sm *sm, const SmClient *client,
     for (unsigned i = 0; i < sm->groups->len; i++) {
         const SmGroup *group = g_ptr_array_index(sm->groups, i);
 
+        records->examined += 1 + group->members->len;
         if (!by_port && (!client->trusted || !group->members->len)) {
             pack(record, sizeof(record), group, no_gid, 0);
             if (group_match(record, data, header, group)) {

@@ -26,6 +26,8 @@ enum {
 };
 
 #define NUMB_PATH_MAX 127u
+/* A way of so many hops, there and back, is as much work as a record. */
+#define HOPS_PER_RECORD 4u
 
 static bool wants(uint64_t mask, unsigned component)
 {
@@ -270,7 +272,9 @@ static void pair(Sm *sm, const IbSaHeader *header, const IbPathRecord *want,
             .preference = i,
         };
         SmRoute route, back;
+        bool works;
 
+        records->examined++;
         if ((wants(mask, C_SLID) && path.slid != want->slid) ||
             (wants(mask, C_DLID) && path.dlid != want->dlid)) {
             if (n > 1 && wants(mask, C_SLID) && wants(mask, C_DLID)) {
@@ -283,8 +287,10 @@ static void pair(Sm *sm, const IbSaHeader *header, const IbPathRecord *want,
             }
         }
         /* Reversible: the answer must find its way too. */
-        if (!sm_path_trace(sm, from, to, path.dlid, &route) ||
-            !sm_path_trace(sm, to, from, path.slid, &back)) {
+        works = sm_path_trace(sm, from, to, path.dlid, &route) &&
+                sm_path_trace(sm, to, from, path.slid, &back);
+        records->examined += route.hops / HOPS_PER_RECORD;
+        if (!works) {
             continue;
         }
         path.mtu = MIN(route.mtu, back.mtu);
@@ -322,6 +328,7 @@ static uint16_t group_path(Sm *sm, const IbSaHeader *header,
             .num_paths = 1,
         };
 
+        records->examined++;
         memcpy(path.dgid, group->rec.mgid, 16);
         sm_port_gid(sm, from->guid, path.sgid);
         add_path(sm, header, want, &path, records);

@@ -114,6 +114,17 @@ static char *check_options(const SmOptions *o)
     return NULL;
 }
 
+bool sm_afford(const Sm *sm, int64_t *due, int64_t cost, int64_t most)
+{
+    int64_t now = ib_clock_now(sm->clock);
+
+    if (*due - now > most) {
+        return false;
+    }
+    *due = MAX(*due, now) + cost;
+    return true;
+}
+
 void sm_logf(Sm *sm, SmLogLevel level, const char *fmt, ...)
 {
     g_autofree char *line = NULL;
@@ -121,6 +132,20 @@ void sm_logf(Sm *sm, SmLogLevel level, const char *fmt, ...)
 
     if (level > sm->opts.log_level || !sm->ops->log) {
         return;
+    }
+    /* Who asks for debugging gets all of it. */
+    if (sm->opts.log_level < SM_LOG_DEBUG &&
+        !sm_afford(sm, &sm->log_due, SM_LOG_COST, SM_LOG_BURST)) {
+        sm->log_lost++;
+        sm->stats.lines_lost++;
+        return;
+    }
+    if (sm->log_lost) {
+        g_autofree char *lost = g_strdup_printf(
+            "%u lines were left out: there were too many", sm->log_lost);
+
+        sm->log_lost = 0;
+        sm->ops->log(sm->opaque, SM_LOG_WARN, lost);
     }
     va_start(ap, fmt);
     line = g_strdup_vprintf(fmt, ap);
@@ -135,6 +160,18 @@ void sm_eventf(Sm *sm, const char *fmt, ...)
 
     if (!sm->ops->event) {
         return;
+    }
+    if (!sm_afford(sm, &sm->event_due, SM_LOG_COST, SM_LOG_BURST)) {
+        sm->events_lost++;
+        sm->stats.events_lost++;
+        return;
+    }
+    if (sm->events_lost) {
+        g_autofree char *lost = g_strdup_printf(
+            "{\"event\":\"events_lost\",\"count\":%u}", sm->events_lost);
+
+        sm->events_lost = 0;
+        sm->ops->event(sm->opaque, lost);
     }
     va_start(ap, fmt);
     json = g_strdup_vprintf(fmt, ap);

@@ -36,12 +36,15 @@
 /* Limits.  What is beyond is refused or left out, with a line in the log. */
 #define SM_MAX_NODES 16384u
 #define SM_MAX_SWITCHES 4096u
+#define SM_MAX_PORTS 131072u         /* of all nodes together */
+#define SM_MAX_QUEUED 524288u        /* SMPs, from which on none are added */
 #define SM_MAX_WINDOW 64u            /* SMPs in flight */
 #define SM_MAX_SUBSCRIPTIONS 4096u
 #define SM_MAX_SUBSCRIPTIONS_PER_PORT 64u
 #define SM_MAX_REPORTS_QUEUED 64u    /* per subscription */
 #define SM_MAX_GROUPS 1024u
 #define SM_MAX_MEMBERS 65536u        /* of all multicast groups together */
+#define SM_MAX_GROUPS_PER_PORT 128u  /* that it is a member of */
 #define SM_MAX_RMPP 32u              /* table responses under way */
 #define SM_MAX_RMPP_BYTES (4u << 20) /* of one table response */
 #define SM_MAX_PATH_PAIRS 262144u    /* port pairs examined by one query */
@@ -84,7 +87,8 @@ typedef struct SmOptions {
     int64_t sweep_ns;            /* light sweep; 0: never */
     int64_t poll_ns;             /* standby asks the master */
     bool ipoib;                  /* IPoIB's broadcast group always exists */
-    uint32_t seed;               /* of TIDs: another for each start */
+    /* Of TIDs: another for each start.  The upper half is never shown. */
+    uint64_t seed;
     const char *lid_file;        /* NULL: memory only */
     SmLogLevel log_level;        /* what ops->log gets */
 } SmOptions;
@@ -139,6 +143,8 @@ typedef struct SmStats {
     uint64_t lft_blocks_written, mft_blocks_written, port_sets;
     uint64_t mended;         /* what somebody else had written over */
     uint64_t sa_requests, sa_errors;
+    uint64_t sa_refused;     /* because their port asks too much */
+    uint64_t lines_lost, events_lost;
     uint64_t reports_sent, reports_answered, reports_failed;
     uint64_t reports_dropped;
     uint64_t rmpp_segments, rmpp_aborted;

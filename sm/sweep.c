@@ -127,7 +127,11 @@ static void port_info_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
     SmPath path;
 
     if (!smp) {
-        sweep_error(sm, port, "PortInfo was not answered");
+        sm->errors = true;
+        if (port->node->told != sm->sweep) {
+            sweep_error(sm, port, "PortInfo was not answered");
+        }
+        port->node->told = sm->sweep;
         return;
     }
     ib_port_info_unpack(&port->info, data);
@@ -293,9 +297,13 @@ static void node_info_reply(Sm *sm, SmRequest *request, const IbSmp *smp,
         node = sm_node_add(sm, &info);
         if (!node) {
             sm->errors = true;
-            sm_logf(sm, SM_LOG_ERROR, "more than %u nodes: the one behind "
-                    "port %s is left out", SM_MAX_NODES,
-                    via ? sm_port_name(via).s : "?");
+            if (sm->full_told != sm->sweep) {
+                sm->full_told = sm->sweep;
+                sm_logf(sm, SM_LOG_ERROR, "more than %u nodes, %u switches "
+                        "or %u ports: the node behind port %s and others "
+                        "are left out", SM_MAX_NODES, SM_MAX_SWITCHES,
+                        SM_MAX_PORTS, via ? sm_port_name(via).s : "?");
+            }
             return;
         }
     }

@@ -4,11 +4,14 @@
  *
  * Theory of operation: requests wait in one queue; sm_pump() moves them into
  * free slots and sends them, so that at most opts.window are on their way.  A
- * slot's number is in its TID, with a sequence number that tells a late answer
- * to an earlier request from one to this, and the seed of this start of the
+ * slot's number is in its TID, with a random number that tells a late answer
+ * to an earlier request from one to this, and that nobody who was asked
+ * something can guess to answer for others; and the seed of this start of the
  * program that tells it from one to an earlier incarnation.  A slot's timer
  * sends again, opts.mad_retries times, then the request's function is called
- * with nothing.  Requests to our own node never leave it: the SMA answers on
+ * with nothing, and so are those of all that waits for the same agent until the
+ * next heavy sweep: who is silent, or wants to be, holds up the others for one
+ * timeout, not for one each.  Requests to our own node never leave it: the SMA answers on
  * the spot.
  *
  * When queue and slots are empty the phase of the sweep is over and
@@ -20,7 +23,6 @@
 #include "sm/internal.h"
 
 #define SLOT_BITS 6
-#define SEQ_MASK ((1u << (32 - SLOT_BITS)) - 1)
 
 _Static_assert(1u << SLOT_BITS == SM_MAX_WINDOW, "slot number fits the TID");
 
@@ -28,7 +30,10 @@ static void timed_out(void *opaque);
 
 void sm_transport_init(Sm *sm)
 {
+    const guint32 seed[] = { sm->opts.seed, sm->opts.seed >> 32 };
+
     sm->queue_tail = &sm->queue_head;
+    sm->rand = g_rand_new_with_seed_array(seed, G_N_ELEMENTS(seed));
     for (unsigned i = 0; i < SM_MAX_WINDOW; i++) {
         sm->slots[i].sm = sm;
         ib_timer_init(&sm->slots[i].timer, sm->clock, timed_out,
@@ -60,12 +65,14 @@ void sm_transport_abort(Sm *sm)
         request_free(sm, request);
     }
     sm->queue_tail = &sm->queue_head;
+    sm->queued = 0;
     sm->outstanding = 0;
 }
 
 void sm_transport_fini(Sm *sm)
 {
     sm_transport_abort(sm);
+    g_rand_free(sm->rand);
     while (sm->free_requests) {
         SmRequest *request = sm->free_requests;
 
@@ -95,6 +102,7 @@ SmRequest *sm_request(Sm *sm, const SmPath *path, uint8_t method,
     request->fn = fn;
     *sm->queue_tail = request;
     sm->queue_tail = &request->next;
+    sm->queued++;
     return request;
 }
 
@@ -161,15 +169,30 @@ static void send_request(Sm *sm, SmSlot *slot)
     sm_send_mad(sm, &permissive, mad);    /* not sent is as good as lost */
 }
 
+/* Who has to answer it: port 0 of a switch, a CA's port; NULL: not known. */
+static SmPort *addressee(const SmRequest *request)
+{
+    SmNode *node = request->port ? request->port->node : request->node;
+
+    if (!node || request->attr == IB_SM_NODE_INFO) {
+        return NULL;
+    }
+    return node->sw ? &node->ports[0] : request->port;
+}
+
 static void timed_out(void *opaque)
 {
     SmSlot *slot = opaque;
     Sm *sm = slot->sm;
     SmRequest *request = slot->request;
+    SmPort *port = addressee(request);
 
     if (request->tries <= sm->opts.mad_retries) {
         send_request(sm, slot);
         return;
+    }
+    if (port) {
+        port->silent = sm->sweep;
     }
     sm->stats.smp_timeouts++;
     sm_logf(sm, SM_LOG_DEBUG, "no answer to %s %s over %u hops",
@@ -193,7 +216,9 @@ bool sm_response(Sm *sm, const uint8_t *mad)
         !(smp.hdr.status & IB_MAD_STATUS_DIRECTION) ||
         smp.hdr.attr_id != slot->request->attr ||
         smp.hdr.attr_mod != slot->request->mod ||
-        smp.hdr.hop_count != slot->request->path.hops) {
+        smp.hdr.hop_count != slot->request->path.hops ||
+        memcmp(mad + IB_SMP_INITIAL_PATH_OFFSET + 1,
+               slot->request->path.port + 1, smp.hdr.hop_count) != 0) {
         return false;
     }
     if (smp.hdr.status & status_mask) {
@@ -230,15 +255,22 @@ void sm_pump(Sm *sm)
         while (sm->queue_head && sm->outstanding < sm->opts.window) {
             SmSlot *slot = free_slot(sm);
             SmRequest *request = sm->queue_head;
+            const SmPort *port = addressee(request);
 
             sm->queue_head = request->next;
+            sm->queued--;
             if (!sm->queue_head) {
                 sm->queue_tail = &sm->queue_head;
+            }
+            if (port && port->silent == sm->sweep) {
+                request->fn(sm, request, NULL, NULL);
+                request_free(sm, request);
+                continue;
             }
             request->next = NULL;
             slot->request = request;
             slot->tid = (uint64_t)sm->opts.seed << 32 |
-                        (sm->next_seq++ & SEQ_MASK) << SLOT_BITS |
+                        (uint32_t)(g_rand_int(sm->rand) << SLOT_BITS) |
                         (slot - sm->slots);
             sm->outstanding++;
             send_request(sm, slot);

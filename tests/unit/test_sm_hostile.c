@@ -353,6 +353,553 @@ static void test_m_key(Rig *rig, const void *unused)
     g_assert_cmpuint(rig->alice->dropped, ==, 0);
 }
 
+/* Lies */
+
+static const IbMadAddress permissive = {
+    .slid = IB_LID_PERMISSIVE, .dlid = IB_LID_PERMISSIVE,
+    .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+};
+
+/* Behind mallory's port, as its SMA would: false, nothing to answer. */
+static bool honest_answer(LabHost *host, unsigned port, const uint8_t *mad,
+                          uint8_t *reply)
+{
+    IbMadAddress to;
+    unsigned out = port;
+
+    memcpy(reply, mad, IB_MAD_LEN);
+    return ib_sma_receive(&host->sma, port, &permissive, reply, &out, &to) ==
+           IB_SMA_REPLY;
+}
+
+/*
+ * mallory pretends to be a switch with others behind it, and others behind
+ * those: @hosts of its ports lead to a host, @switches to one more of its kind,
+ * the first port goes up, and all else is down.
+ */
+typedef struct Tree {
+    unsigned switches, hosts;
+    bool huge_tables;
+    unsigned asked;
+} Tree;
+
+#define TREE_PORTS 254u
+
+static bool tree_lies(LabHost *host, unsigned port, const uint8_t *mad)
+{
+    Tree *tree = host->lie_data;
+    unsigned depth = mad[6], hops = mad[7];
+    unsigned last = mad[IB_SMP_INITIAL_PATH_OFFSET + hops];
+    bool is_switch = hops == depth || last <= 1 + tree->switches;
+    uint64_t guid = UINT64_C(0xCBF29CE484222325);
+    uint8_t reply[IB_MAD_LEN];
+    uint8_t *data = reply + IB_SMP_DATA_OFFSET;
+    unsigned attr = ib_get16(mad + 16), mod = ib_get32(mad + 20);
+
+    if (mad[1] != IB_CLASS_SM_DR || (mad[3] & IB_METHOD_RESPONSE_BIT)) {
+        return true;
+    }
+    tree->asked++;
+    for (unsigned i = depth + 1; i <= hops; i++) {
+        guid = (guid ^ mad[IB_SMP_INITIAL_PATH_OFFSET + i]) *
+               UINT64_C(0x100000001B3);
+    }
+    memcpy(reply, mad, sizeof(reply));
+    reply[3] = IB_METHOD_GET_RESP;
+    ib_put16(reply + 4, IB_MAD_STATUS_DIRECTION);
+    if (mad[3] == IB_METHOD_SET) {
+        if (attr == IB_SM_PORT_INFO) {
+            data[32] = IB_PORT_ACTIVE;
+        }
+        lab_send_smp(host, port, reply);
+        return true;
+    }
+    memset(data, 0, IB_SMP_DATA_LEN);
+    if (attr == IB_SM_NODE_INFO) {
+        IbNodeInfo info = {
+            .base_version = 1, .class_version = 1,
+            .node_type = is_switch ? IB_NODE_SWITCH : IB_NODE_CA,
+            .num_ports = is_switch ? TREE_PORTS : 1, .local_port = 1,
+            .node_guid = guid, .port_guid = guid + 1,
+        };
+
+        ib_node_info_pack(data, &info);
+    } else if (attr == IB_SM_PORT_INFO) {
+        IbPortInfo info = host->sma.ports[1].info;
+
+        info.lid = 0;
+        info.state = IB_PORT_ACTIVE;
+        if (is_switch && mod > 1 + tree->switches + tree->hosts) {
+            info.state = IB_PORT_DOWN;
+        }
+        ib_port_info_pack(data, &info);
+    } else if (attr == IB_SM_SWITCH_INFO) {
+        IbSwitchInfo info = {
+            .lft_cap = 49152, .mft_cap = 16384,
+            .lft_top = tree->huge_tables ? 49151 : 0,
+            .mft_top = tree->huge_tables ? 0xFFFE : 0xBFFF,
+        };
+
+        ib_switch_info_pack(data, &info);
+    }
+    lab_send_smp(host, port, reply);
+    return true;
+}
+
+static void grow_tree(Rig *rig, Tree *tree)
+{
+    lab_cable(rig->lab, "m2", false);
+    rig->mallory->lie = tree_lies;
+    rig->mallory->lie_data = tree;
+    lab_start_sm(rig->lab, "sm", NULL);
+    lab_run(rig->lab, 1 * IB_SEC);
+    g_assert_cmpuint(tree->asked, >, 1000);
+    check_honest(rig);
+}
+
+/* It never ends: the SM does, by the number of ports. */
+static void test_endless(Rig *rig, const void *unused)
+{
+    Tree tree = { .switches = 3 };
+
+    grow_tree(rig, &tree);
+    g_assert_cmpuint(stats(rig).switches, >, 500);
+    g_assert_cmpuint((stats(rig).nodes - 8) * TREE_PORTS, <=, SM_MAX_PORTS);
+    g_assert_cmpuint(said(rig, "are left out"), <=,
+                     stats(rig).heavy_sweeps);
+    g_assert_cmpuint(said(rig, "are left out"), >, 0);
+}
+
+/* As deep as a directed route goes. */
+static void test_deep(Rig *rig, const void *unused)
+{
+    Tree tree = { .switches = 1, .huge_tables = true };
+
+    grow_tree(rig, &tree);
+    g_assert_cmpuint(said(rig, "63 hops away"), ==,
+                     stats(rig).heavy_sweeps);
+    g_assert_cmpuint(stats(rig).nodes, <, 80);
+}
+
+/* As many hosts as there may be nodes; the SA is asked for all paths. */
+static void test_crowd(Rig *rig, const void *unused)
+{
+    Tree tree = { .switches = 1, .hosts = 250 };
+    IbSaHeader header = { .hdr = { .attr_id = IB_SA_PATH_RECORD } };
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    unsigned refused = 0;
+    int64_t start;
+    int status;
+
+    grow_tree(rig, &tree);
+    g_assert_cmpuint(stats(rig).nodes, >, 10000);
+    start = g_get_monotonic_time();
+    g_assert_null(lab_sa_table(rig->alice, 1, &header, data, &status));
+    g_test_message("all paths among %u nodes: refused after %" PRId64 " us",
+                   stats(rig).nodes, g_get_monotonic_time() - start);
+    g_assert_cmphex(status, ==, IB_SA_STATUS_NO_RESOURCES);
+    /* Again and again: that is too much, and others are served. */
+    for (unsigned i = 0; i < 20; i++) {
+        g_assert_null(lab_sa_table(rig->alice, 1, &header, data, &status));
+        refused += status == IB_MAD_STATUS_BUSY;
+    }
+    g_assert_cmpuint(refused, >=, 15);
+    g_assert_cmpuint(stats(rig).sa_refused, ==, refused);
+    g_assert_cmpuint(said(rig, "asks the SA too much"), ==, 1);
+    g_assert_cmpint(lab_subscribe(rig->bob, 1, 64, true), ==, 0);
+    lab_run(rig->lab, 2 * IB_SEC);
+    g_assert_null(lab_sa_table(rig->alice, 1, &header, data, &status));
+    g_assert_cmphex(status, ==, IB_SA_STATUS_NO_RESOURCES);
+}
+
+/* Asks without end */
+
+/* @n requests at once; the number of answers with each of two statuses. */
+static void flood(Rig *rig, LabHost *host, unsigned method, unsigned attr,
+                  uint64_t mask, const uint8_t *attribute, unsigned n,
+                  void (*vary)(uint8_t *attribute, unsigned i),
+                  unsigned *good, unsigned *busy)
+{
+    static const IbMadAddress to = {
+        .src_qpn = 1, .dest_qpn = 1, .qkey = IB_QKEY_QP1,
+        .pkey = IB_PKEY_DEFAULT,
+    };
+    LabMad *got;
+
+    *good = *busy = 0;
+    lab_flush(host);
+    for (unsigned i = 0; i < n; i++) {
+        IbSaHeader header = {
+            .hdr = { .base_version = 1, .mgmt_class = IB_CLASS_SA,
+                     .class_version = 2, .method = method, .attr_id = attr,
+                     .tid = host->lab->next_tid++ },
+            .component_mask = mask,
+        };
+        uint8_t mad[IB_MAD_LEN] = { 0 };
+
+        ib_sa_header_pack(mad, &header);
+        memcpy(mad + IB_SA_DATA_OFFSET, attribute, IB_SA_DATA_LEN);
+        if (vary) {
+            vary(mad + IB_SA_DATA_OFFSET, i);
+        }
+        lab_send(host, 1, &to, mad);
+        lab_run(rig->lab, 0);             /* no time goes by */
+    }
+    lab_run(rig->lab, 1 * IB_MSEC);
+    while ((got = lab_next_mad(host))) {
+        if (got->mad[3] & IB_METHOD_RESPONSE_BIT) {
+            *good += ib_get16(got->mad + 4) == 0;
+            *busy += ib_get16(got->mad + 4) == IB_MAD_STATUS_BUSY;
+        }
+        g_free(got);
+    }
+}
+
+static void test_query_flood(Rig *rig, const void *unused)
+{
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    unsigned good, busy;
+
+    ib_put16(data, lab_lid(rig->bob, 1));
+    flood(rig, rig->mallory, IB_METHOD_GET, IB_SA_NODE_RECORD, 1, data, 50000,
+          NULL, &good, &busy);
+    g_assert_cmpuint(good + busy, ==, 50000);
+    g_assert_cmpuint(good, >, 1000);
+    g_assert_cmpuint(busy, >, 1000);
+    g_assert_cmpuint(said(rig, "asks the SA too much"), ==, 1);
+    g_assert_cmpint(lab_subscribe(rig->alice, 1, 65, true), ==, 0);
+    /* Time pays. */
+    lab_run(rig->lab, 2 * IB_SEC);
+    flood(rig, rig->mallory, IB_METHOD_GET, IB_SA_NODE_RECORD, 1, data, 100,
+          NULL, &good, &busy);
+    g_assert_cmpuint(good, ==, 100);
+}
+
+static void vary_trap(uint8_t *attribute, unsigned i)
+{
+    IbInformInfo info = {
+        .lid_begin = 0xFFFF, .is_generic = 1, .subscribe = 1, .type = 0xFFFF,
+        .trap = i, .qpn = 1, .resp_time = 18, .producer = 0xFFFFFF,
+    };
+
+    ib_inform_info_pack(attribute, &info);
+}
+
+static void test_subscription_flood(Rig *rig, const void *unused)
+{
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    unsigned good, busy;
+
+    for (unsigned i = 0; i < 10; i++) {
+        flood(rig, rig->mallory, IB_METHOD_SET, IB_ATTR_INFORM_INFO, 0, data,
+              200, vary_trap, &good, &busy);
+        lab_run(rig->lab, 10 * IB_SEC);
+    }
+    g_assert_cmpuint(stats(rig).subscriptions, ==,
+                     SM_MAX_SUBSCRIPTIONS_PER_PORT);
+    g_assert_cmpint(lab_subscribe(rig->alice, 1, 65, true), ==, 0);
+}
+
+static void vary_group(uint8_t *attribute, unsigned i)
+{
+    static unsigned next;
+
+    ib_put32(attribute + 12, next++);
+}
+
+static void test_join_flood(Rig *rig, const void *unused)
+{
+    IbMcMemberRecord want = {
+        .mgid = { 0xFF, 0x12, 0xA0, 0x1B, 0xFE, 0x80 },
+        .qkey = 1, .pkey = 0xFFFF, .join_state = 1,
+    };
+    const uint64_t mask = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 |
+                          1 << 12 | 1 << 13 | 1 << 16;
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    IbSaHeader header = {
+        .hdr = { .method = IB_METHOD_SET, .attr_id = IB_SA_MCMEMBER_RECORD },
+        .component_mask = mask,
+    };
+    unsigned good, busy;
+
+    lab_gid(rig->mallory, 1, want.port_gid);
+    ib_mcmember_record_pack(data, &want);
+    for (unsigned i = 0; i < 5; i++) {
+        flood(rig, rig->mallory, IB_METHOD_SET, IB_SA_MCMEMBER_RECORD, mask,
+              data, 1500, vary_group, &good, &busy);
+        g_assert_cmpuint(busy, >, 1000);
+        lab_run(rig->lab, 10 * IB_SEC);
+    }
+    g_assert_cmpuint(stats(rig).members, ==, SM_MAX_GROUPS_PER_PORT);
+    /* There is room for others. */
+    lab_gid(rig->alice, 1, want.port_gid);
+    want.mgid[12] = 99;
+    ib_mcmember_record_pack(data, &want);
+    g_assert_cmpint(lab_sa(rig->alice, 1, &header, data, NULL), ==, 0);
+    lab_cable(rig->lab, "m1", false);
+    lab_settle(rig->lab, 2 * IB_SEC);
+    g_assert_cmpuint(stats(rig).members, ==, 1);
+}
+
+/* In and out for hours: the log stays small, and says that it does. */
+static void test_log_flood(Rig *rig, const void *unused)
+{
+    for (unsigned i = 0; i < 12000; i++) {
+        lab_subscribe(rig->mallory, 1, 65, i % 2 == 0);
+    }
+    g_assert_cmpuint(said(rig, "mallory/1"), >, 10000);
+    g_assert_cmpuint(stats(rig).lines_lost, ==, 0);
+    for (unsigned i = 0; i < 20000; i++) {
+        lab_subscribe(rig->mallory, 1, 65, i % 2 == 0);
+    }
+    g_assert_cmpuint(stats(rig).lines_lost, >, 0);
+    /* 20000 at once and 20 in each of the 320 s. */
+    g_assert_cmpuint(said(rig, "\n"), <, 20000 + 320 * 20 * 2);
+    lab_run(rig->lab, 10 * IB_SEC);
+    lab_subscribe(rig->alice, 1, 64, true);
+    g_assert_cmpuint(said(rig, "lines were left out"), >, 0);
+    g_assert_cmpuint(said(rig, "port alice/1 (LID"), >, 0);
+}
+
+/* A request in segments: refused at once, nobody waits for an answer. */
+static void test_segmented_request(Rig *rig, const void *unused)
+{
+    IbMadAddress to = {
+        .src_qpn = 1, .dest_qpn = 1, .qkey = IB_QKEY_QP1,
+        .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSaHeader header = {
+        .hdr = { .base_version = 1, .mgmt_class = IB_CLASS_SA,
+                 .class_version = 2, .method = 0x14,     /* GetMulti */
+                 .attr_id = IB_SA_MULTIPATH_RECORD, .tid = 77 },
+        .rmpp_version = 1, .rmpp_type = 1, .rmpp_flags = 7, .rmpp_data1 = 1,
+        .rmpp_data2 = 220,
+    };
+    uint8_t mad[IB_MAD_LEN] = { 0 };
+    LabMad *got;
+
+    ib_sa_header_pack(mad, &header);
+    lab_send(rig->mallory, 1, &to, mad);
+    lab_run(rig->lab, 1 * IB_MSEC);
+    got = lab_next_mad(rig->mallory);
+    g_assert_nonnull(got);
+    ib_sa_header_unpack(&header, got->mad);
+    g_assert_cmphex(header.hdr.method, ==, 0x94);
+    g_assert_cmpuint(header.hdr.tid, ==, 77);
+    g_assert_cmpuint(header.rmpp_type, ==, 4);           /* ABORT */
+    g_assert_cmpuint(header.rmpp_status, ==, 127);
+    g_assert_cmpuint(stats(rig).rmpp_active, ==, 0);
+    g_free(got);
+}
+
+/* Who is asked something cannot tell the number of the next question. */
+static bool tid_lies(LabHost *host, unsigned port, const uint8_t *mad)
+{
+    if (mad[1] == IB_CLASS_SM_DR && !(mad[3] & IB_METHOD_RESPONSE_BIT)) {
+        uint32_t tid = ib_get32(mad + 12);
+
+        g_array_append_val(host->lie_data, tid);
+    }
+    return false;
+}
+
+static void test_tids(Rig *rig, const void *unused)
+{
+    GArray *tids = g_array_new(false, false, sizeof(uint32_t));
+    unsigned near = 0;
+
+    rig->mallory->lie = tid_lies;
+    rig->mallory->lie_data = tids;
+    for (unsigned i = 0; i < 100; i++) {
+        sweep(rig);
+    }
+    g_assert_cmpuint(tids->len, >, 300);
+    for (unsigned i = 1; i < tids->len; i++) {
+        uint32_t step = (g_array_index(tids, uint32_t, i) >> 6) -
+                        (g_array_index(tids, uint32_t, i - 1) >> 6);
+
+        near += (step & 0x3FFFFFF) < 10000;
+    }
+    g_assert_cmpuint(near, <, 10);
+    rig->mallory->lie = NULL;
+    g_array_free(tids, true);
+}
+
+/* One lie each about a node that is a good one otherwise. */
+typedef enum Lie {
+    LIE_NEW_GUIDS,           /* other GUIDs in each answer */
+    LIE_TWO_NODES,           /* each port names another node GUID */
+    LIE_PORT_GUID,           /* both ports have alice's first GUID */
+    LIE_ALICE,               /* it is alice */
+    LIE_SM,                  /* it is the SM */
+    LIE_PORTS,               /* 255 ports */
+    LIE_LOCAL_PORT,          /* came in by a port that it has not */
+    LIE_SWITCH,              /* is a switch with a table of 49152 LIDs */
+    LIE_SILENT,              /* the same, and does not show the table */
+    LIE_STATE,               /* its ports are Armed, whatever is set */
+    LIE_LID,                 /* its ports have the SM's LID, Active */
+    LIE_THRICE,              /* says everything three times */
+    LIE_LATE,                /* says everything one question too late */
+    LIE_CROSSED,             /* answers from its other port */
+    LIE_MASTER_PATH,         /* answers as if another had been asked */
+    LIES,
+} Lie;
+
+typedef struct Liar {
+    Lie lie;
+    uint64_t next_guid;
+    uint8_t last[3][IB_MAD_LEN];
+} Liar;
+
+static void lie_node_info(const Liar *liar, unsigned port, IbNodeInfo *info)
+{
+    switch (liar->lie) {
+    case LIE_NEW_GUIDS:
+        info->node_guid = liar->next_guid;
+        info->port_guid = liar->next_guid + 1;
+        break;
+    case LIE_TWO_NODES:
+        info->node_guid += 0x1000 * port;
+        break;
+    case LIE_PORT_GUID:
+        info->port_guid = UINT64_C(0x0200000000030001);
+        break;
+    case LIE_ALICE:
+        info->node_guid = UINT64_C(0x0200000000030000);
+        info->port_guid = info->node_guid + port;
+        break;
+    case LIE_SM:
+        info->node_guid = LAB_SM_GUID;
+        info->port_guid = LAB_SM_GUID + 1;
+        info->num_ports = 1;
+        info->local_port = 1;
+        break;
+    case LIE_PORTS:
+        info->num_ports = 255;
+        break;
+    case LIE_LOCAL_PORT:
+        info->local_port = 3;
+        break;
+    case LIE_SWITCH:
+    case LIE_SILENT:
+        info->node_type = IB_NODE_SWITCH;
+        info->num_ports = TREE_PORTS;
+        break;
+    default:
+        break;
+    }
+}
+
+static bool liar_lies(LabHost *host, unsigned port, const uint8_t *mad)
+{
+    Liar *liar = host->lie_data;
+    unsigned attr = ib_get16(mad + 16);
+    uint8_t reply[IB_MAD_LEN];
+    uint8_t *data = reply + IB_SMP_DATA_OFFSET;
+
+    if (mad[1] != IB_CLASS_SM_DR || (mad[3] & IB_METHOD_RESPONSE_BIT)) {
+        return false;
+    }
+    if (liar->lie == LIE_SILENT &&
+        (attr == IB_SM_LINEAR_FT || attr == IB_SM_MCAST_FT)) {
+        return true;
+    }
+    liar->next_guid += 16;
+    if (!honest_answer(host, port, mad, reply)) {
+        return true;
+    }
+    if (attr == IB_SM_NODE_INFO) {
+        IbNodeInfo info;
+
+        ib_node_info_unpack(&info, data);
+        lie_node_info(liar, port, &info);
+        ib_node_info_pack(data, &info);
+    } else if (attr == IB_SM_PORT_INFO) {
+        IbPortInfo info;
+
+        ib_port_info_unpack(&info, data);
+        if (liar->lie == LIE_STATE) {
+            info.state = IB_PORT_ARMED;
+        } else if (liar->lie == LIE_LID) {
+            info.state = IB_PORT_ACTIVE;
+            info.lid = sm_lid(lab_sm(host->lab));
+        }
+        ib_port_info_pack(data, &info);
+    } else if (attr == IB_SM_SWITCH_INFO && (liar->lie == LIE_SWITCH ||
+                                             liar->lie == LIE_SILENT)) {
+        IbSwitchInfo info = {
+            .lft_cap = 49152, .lft_top = 49151, .mft_cap = 16384,
+            .mft_top = 0xFFFE,
+        };
+
+        ib_put16(reply + 4, IB_MAD_STATUS_DIRECTION);
+        ib_switch_info_pack(data, &info);
+    }
+    switch (liar->lie) {
+    case LIE_THRICE:
+        lab_send_smp(host, port, reply);
+        lab_send_smp(host, port, reply);
+        lab_send_smp(host, port, reply);
+        break;
+    case LIE_LATE:
+        if (liar->last[port][0]) {
+            lab_send_smp(host, port, liar->last[port]);
+        }
+        memcpy(liar->last[port], reply, sizeof(reply));
+        break;
+    case LIE_CROSSED:
+        lab_send_smp(host, 3 - port, reply);
+        break;
+    case LIE_MASTER_PATH:
+        reply[IB_SMP_INITIAL_PATH_OFFSET + 2] = 1;       /* alice's port */
+        lab_send_smp(host, port, reply);
+        break;
+    default:
+        lab_send_smp(host, port, reply);
+        break;
+    }
+    return true;
+}
+
+static void test_liar(gconstpointer p)
+{
+    Liar liar = { .lie = GPOINTER_TO_UINT(p), .next_guid = 1 << 20 };
+    Rig rig;
+
+    rig_down_init(&rig, NULL);
+    rig.mallory->lie = liar_lies;
+    rig.mallory->lie_data = &liar;
+    /* One who lies from the start, and one who begins to. */
+    for (unsigned i = 0; i < 2; i++) {
+        SmStats before;
+
+        lab_start_sm(rig.lab, "sm", NULL);
+        lab_run(rig.lab, 10 * IB_SEC);
+        check_honest(&rig);
+        before = stats(&rig);
+        lab_run(rig.lab, 300 * IB_SEC);
+        check_honest(&rig);
+        g_assert_cmpuint(stats(&rig).heavy_sweeps - before.heavy_sweeps, <,
+                         40);
+        /* Silence must not hold a sweep up for each block of a table. */
+        g_assert_cmpuint(stats(&rig).heavy_sweeps - before.heavy_sweeps, >,
+                         liar.lie == LIE_SILENT ? 20 : 0);
+        g_assert_cmpuint(stats(&rig).nodes, <, 10);
+        g_assert_cmpuint(said(&rig, "\n"), <, 1000);
+        lab_stop_sm(rig.lab, "sm");
+        if (i == 0) {
+            rig.mallory->lie = NULL;
+            lab_start_sm(rig.lab, "sm", NULL);
+            lab_settle(rig.lab, 40 * IB_SEC);
+            check_honest(&rig);
+            rig.mallory->lie = liar_lies;
+            lab_stop_sm(rig.lab, "sm");
+            g_string_truncate(rig.lab->log, 0);
+        }
+    }
+    rig_fini(&rig, NULL);
+}
+
 #define ADD(path, fn) \
     g_test_add(path, Rig, NULL, rig_init, fn, rig_fini)
 
@@ -367,5 +914,22 @@ int main(int argc, char **argv)
     ADD("/hostile/written/pkeys", test_pkeys);
     g_test_add("/hostile/m-key", Rig, NULL, rig_down_init, test_m_key,
                rig_fini);
+    g_test_add("/hostile/endless", Rig, NULL, rig_down_init, test_endless,
+               rig_fini);
+    g_test_add("/hostile/deep", Rig, NULL, rig_down_init, test_deep,
+               rig_fini);
+    g_test_add("/hostile/crowd", Rig, NULL, rig_down_init, test_crowd,
+               rig_fini);
+    ADD("/hostile/flood/queries", test_query_flood);
+    ADD("/hostile/flood/subscriptions", test_subscription_flood);
+    ADD("/hostile/flood/joins", test_join_flood);
+    ADD("/hostile/flood/log", test_log_flood);
+    ADD("/hostile/segmented-request", test_segmented_request);
+    ADD("/hostile/tids", test_tids);
+    for (unsigned i = 0; i < LIES; i++) {
+        g_autofree char *path = g_strdup_printf("/hostile/lie/%u", i);
+
+        g_test_add_data_func(path, GUINT_TO_POINTER(i), test_liar);
+    }
     return g_test_run();
 }
