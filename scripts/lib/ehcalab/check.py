@@ -18,16 +18,17 @@ import os
 import re
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
-import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import paths, setup_main
+from . import entry, paths, setup_main, stop
+from .process import die_with_parent, stop_group
+from .scenario import guess
 from .setup_host import MESON
-from .ui import SetupError
+from .ui import SetupError, report
 
 PYTHON = "/usr/bin/python3"
 COUNTS_RE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
@@ -51,6 +52,8 @@ SUITES = (
     Suite("lab", "tests/lab/run.py", 2400),
 )
 MESON_LIMIT = 1800
+# Seconds for a suite that is stopped to stop what it started.
+SUITE_PATIENCE = 20.0
 # A busy CI machine is no reason for a failure.
 TIMEOUT_MULTIPLIER = "4"
 
@@ -80,38 +83,46 @@ def say(text: str) -> None:
 
 def run(argv: list[str], limit: int) -> tuple[int | None, str]:
     """Run a suite, passing its output on; status (None: too long) and the
-    last line it said."""
+    last line it said.
+
+    A suite leads a process group, which ends with it, and its temporary
+    files are in a directory of their own, which goes with it.
+    """
     last = ""
     expired = threading.Event()
-    with subprocess.Popen(argv, cwd=paths.ROOT, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace",
-                          start_new_session=True) as proc:
-        def stop() -> None:
-            expired.set()
-            # All that it runs; the labs among that stop what they started.
-            os.killpg(proc.pid, signal.SIGTERM)
-            time.sleep(5)
-            try:
-                os.killpg(proc.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-        timer = threading.Timer(limit, stop)
-        timer.daemon = True
-        timer.start()
+    proc: subprocess.Popen[str] | None = None
+    with tempfile.TemporaryDirectory(prefix="ehcalab-check-",
+                                     ignore_cleanup_errors=True) as scratch:
         try:
-            assert proc.stdout is not None
-            for line in proc.stdout:
-                print(line, end="", flush=True)
-                if line.strip():
-                    last = line.strip()
-            status = proc.wait()
-        except BaseException:
-            os.killpg(proc.pid, signal.SIGTERM)
-            raise
+            with stop.held():
+                proc = subprocess.Popen(
+                    argv, cwd=paths.ROOT, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    text=True, errors="replace", process_group=0,
+                    env=dict(os.environ, TMPDIR=scratch),
+                    preexec_fn=die_with_parent(signal.SIGTERM))
+
+            def too_long() -> None:
+                assert proc is not None
+                expired.set()
+                stop_group(proc)
+
+            timer = threading.Timer(limit, too_long)
+            timer.daemon = True
+            timer.start()
+            try:
+                assert proc.stdout is not None
+                for line in proc.stdout:
+                    print(line, end="", flush=True)
+                    if line.strip():
+                        last = line.strip()
+                status = proc.wait()
+            finally:
+                timer.cancel()
         finally:
-            timer.cancel()
+            if proc is not None:
+                with stop.held():
+                    stop_group(proc, SUITE_PATIENCE)
     return (None if expired.is_set() else status), last
 
 
@@ -212,8 +223,8 @@ def program_suite(suite: Suite) -> Counts:
 
 # -- entry ----------------------------------------------------------------
 
-def main(argv: list[str]) -> int:
-    """Entry point of scripts/check."""
+def check(argv: list[str]) -> int:
+    """Run the suites asked for, and count."""
     names = ["meson", *(suite.name for suite in SUITES)]
     parser = argparse.ArgumentParser(
         prog="scripts/check", description="build everything, run all tests",
@@ -225,9 +236,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     for name in args.suites:
         if name not in names:
-            parser.error(f"there is no suite {name}; "
-                         f"suites are {', '.join(names)}")
+            parser.error(f"no suite '{name}'; " + guess(name, names))
     total = Counts()
+    stopped: stop.Stopped | None = None
     try:
         if not args.no_setup:
             setup_main.run_steps(["all"])
@@ -241,11 +252,24 @@ def main(argv: list[str]) -> int:
             say(f"suite {suite.name}")
             total += program_suite(suite)
     except SetupError as exc:
-        setup_main.report(exc)
+        for line in report("scripts/check", exc):
+            entry.say(line)
         total.failed += 1
-    except KeyboardInterrupt:
-        say("interrupted")
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        entry.say(f"scripts/check: {entry.os_error(exc)}")
         total.failed += 1
-    sys.stderr.flush()
+    except stop.Stopped as exc:
+        say(f"stopped by {exc.signum.name}")
+        total.failed += 1
+        stopped = exc
     print(total, flush=True)
+    if stopped is not None:
+        return stopped.status
     return 0 if total.failed == 0 and total.passed > 0 else 1
+
+
+def main(argv: list[str]) -> int:
+    """Entry point of scripts/check."""
+    return entry.run("scripts/check", 1, lambda: check(argv))

@@ -3,119 +3,190 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import subprocess
-import sys
+import getopt
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from . import cmd_lab, cmd_run, paths, scenario
-from .exits import EXIT_BAD_INPUT, EXIT_TROUBLE
-from .jsonsock import ControlError
-from .process import LabError
-from .scenario import ScenarioError
-from .ui import SetupError
+from . import cmd_lab, cmd_run, entry, guest, scenario
+from .exits import EXIT_TROUBLE
+from .lab import LAB_DIR
+from .setup_kernels import DEFAULT_SERIES
 
-LAB_DIR = paths.BUILD / "lab"
+
+def memory(text: str) -> int:
+    """--memory: checked by the same rule as a scenario's."""
+    if not text.isascii() or not text.isdigit() or \
+            not guest.good_memory(int(text)):
+        raise argparse.ArgumentTypeError(
+            f"'{text}': must be {guest.MEMORY_RULE}")
+    return int(text)
+
+
+def directory(text: str) -> Path:
+    """--lab."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': must name a directory")
+    return Path(text)
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The arguments of a fabric's command."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise argparse.ArgumentTypeError(f"'{text}': no JSON: {exc}") from exc
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(
+            f"'{text}': must be a JSON object: '{{\"cable\":\"alice-1\"}}'")
+    return found
+
+
+def add_play_options(one: argparse.ArgumentParser) -> None:
+    """The options of playing a scenario."""
+    one.add_argument("--kernel", choices=scenario.KERNELS,
+                     help="guests' kernel, instead of the one the file names")
+    one.add_argument("--out", metavar="DIR", help="directory for logs and "
+                     "reports; of several files, DIR/NAME each")
+    one.add_argument("-v", "--verbose", action="store_true",
+                     help="show every event")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
         prog="ehcalab", description="An InfiniBand laboratory without "
-        "hardware: guests, cables, failovers.")
-    sub = top.add_subparsers(dest="verb", required=True)
+        "hardware: guests, cables, failovers.",
+        epilog="ehcalab COMMAND -h says more of one; so does docs/ehcalab.md")
+    sub = top.add_subparsers(dest="command_name", metavar="COMMAND",
+                             required=True)
+    of_a_lab = argparse.ArgumentParser(add_help=False)
+    of_a_lab.add_argument("--lab", default=LAB_DIR, metavar="DIR",
+                          type=directory, help="the lab's directory, for "
+                          f"several labs at once; default: {LAB_DIR}")
 
     def add(name: str, function: Callable[[argparse.Namespace], int],
-            text: str) -> argparse.ArgumentParser:
-        one = sub.add_parser(name, help=text, description=text)
+            text: str, *parents: argparse.ArgumentParser
+            ) -> argparse.ArgumentParser:
+        one = sub.add_parser(name, help=text, description=text,
+                             parents=parents)
         one.set_defaults(function=function)
         return one
 
     one = add("run", cmd_run.run, "play scenario files and give a verdict")
-    one.add_argument("file", nargs="+", help="file, or name of one of ours")
-    one.add_argument("--kernel", choices=scenario.KERNELS,
-                     help="instead of the one the file names")
-    one.add_argument("--out", metavar="DIR", help="directory for logs and "
-                     "reports; of several files, DIR/NAME each")
+    one.add_argument("file", nargs="+", metavar="FILE",
+                     help="file, or name of one of ours")
+    add_play_options(one)
     one.add_argument("--check", action="store_true",
                      help="only read and check the files")
-    one.add_argument("-v", "--verbose", action="store_true",
-                     help="show every event")
 
-    one = add("up", cmd_lab.up, "start a lab that stays up")
-    one.add_argument("topology", help="file, or name of one of ours")
-    one.add_argument("--guests", nargs="*", metavar="NODE",
-                     help="default: all hosts")
-    one.add_argument("--kernel", default="6.12", choices=scenario.KERNELS,
-                     help="default: 6.12")
-    one.add_argument("--memory", type=int, default=512, metavar="MIB",
-                     help="of each guest, default: 512")
+    one = add("up", cmd_lab.up, "start a lab that stays", of_a_lab)
+    one.add_argument("topology", metavar="TOPOLOGY",
+                     help="file, or name of one of ours")
+    one.add_argument("--guests", nargs="+", metavar="NODE",
+                     help="boot these; default: all hosts")
+    one.add_argument("--kernel", default=DEFAULT_SERIES,
+                     choices=scenario.KERNELS,
+                     help=f"default: {DEFAULT_SERIES}")
+    one.add_argument("--memory", type=memory, default=guest.DEFAULT_MEMORY,
+                     metavar="MIB", help="of each guest, default: "
+                     f"{guest.DEFAULT_MEMORY}")
     one.add_argument("--no-sm", action="store_true",
                      help="do not start the subnet manager")
-    one.add_argument("--no-load", action="store_true",
-                     help="do not load the driver")
     one.add_argument("--capture", action="store_true",
                      help="capture all cables from the start")
-    one.add_argument("-v", "--verbose", action="store_true",
-                     help="show every event")
 
-    one = add("status", cmd_lab.status, "show the lab: guests, cables, links")
+    boot = add("boot", cmd_lab.boot, "boot guests of a lab that is up",
+               of_a_lab)
+    for each in (one, boot):
+        each.add_argument("--no-load", action="store_true",
+                          help="do not load the driver")
+    off = add("shutdown", cmd_lab.shutdown, "power guests off, or kill them",
+              of_a_lab)
+    off.add_argument("--kill", action="store_true",
+                     help="at once, like a crash")
+    for each in (boot, off):
+        each.add_argument("node", nargs="+", metavar="NODE")
+    manager = add("sm", cmd_lab.subnet_manager,
+                  "start, stop or kill the subnet manager", of_a_lab)
+    manager.add_argument("action", choices=("start", "stop", "kill"),
+                         metavar="start|stop|kill")
+    for each in (one, boot, off, manager):
+        each.add_argument("-v", "--verbose", action="store_true",
+                          help="show every event")
+
+    one = add("status", cmd_lab.status, "show the lab: guests, cables, links;"
+              " exit status 3 if something of it is in trouble", of_a_lab)
     one.add_argument("--json", action="store_true",
                      help="all that lab and fabric know")
-    one = add("cable", cmd_lab.cable, "pull a cable or put it back")
-    one.add_argument("what", choices=("pull", "restore"))
-    one.add_argument("name", nargs="+")
-    one = add("console", cmd_lab.console, "talk to a guest's console")
-    one.add_argument("node")
-    one = add("ssh", cmd_lab.ssh, "log in to a guest, or run a command in it")
-    one.add_argument("node")
-    one.add_argument("command", nargs=argparse.REMAINDER)
-    add("events", cmd_lab.events, "follow the fabric's events as JSON lines")
+    one = add("cable", cmd_lab.cable, "pull cables or put them back",
+              of_a_lab)
+    one.add_argument("action", choices=("pull", "restore"),
+                     metavar="pull|restore")
+    one.add_argument("name", nargs="+", metavar="CABLE")
+    one = add("ssh", cmd_lab.ssh, "log in to a guest, or run a command in it",
+              of_a_lab)
+    one.usage = "ehcalab ssh [-h] [--lab DIR] NODE [COMMAND...]"
+    one.add_argument("node", metavar="NODE")
+    one.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
+                     help="what begins with - stands behind --")
+    one = add("console", cmd_lab.console, "talk to a guest's console",
+              of_a_lab)
+    one.add_argument("node", metavar="NODE")
+    add("events", cmd_lab.events, "follow the fabric's events as JSON lines",
+        of_a_lab)
+    one = add("fabric", cmd_lab.fabric_command, "give the fabric a command, "
+              "such as fault or capture-start (docs/fabric.md)", of_a_lab)
+    one.add_argument("execute", metavar="NAME",
+                     help="query-commands lists them")
+    one.add_argument("arguments", nargs="?", type=json_object,
+                     metavar="ARGUMENTS", help="a JSON object: "
+                     "'{\"cable\":\"alice-1\",\"drop\":0.1}'")
     one = add("explain", cmd_lab.explain_cmd,
-              "say why a guest's QPs did or did not migrate")
-    one.add_argument("node")
+              "say why a guest's QPs did or did not migrate", of_a_lab)
+    one.add_argument("node", metavar="NODE")
     one.add_argument("--json", action="store_true",
                      help="the adapter's whole report")
-    add("down", cmd_lab.down, "stop the lab")
-    for name in ("up", "status", "cable", "console", "ssh", "events",
-                 "explain", "down"):
-        sub.choices[name].add_argument(
-            "--lab", default=str(LAB_DIR), metavar="DIR",
-            help="directory of the lab, for several at once")
+    add("down", cmd_lab.down, "stop the lab", of_a_lab)
+    for name, each in sub.choices.items():
+        each.prog = f"ehcalab {name}"
+    top.set_defaults(commands=sub.choices)
     return top
 
 
-def terminate(*_: object) -> None:
-    """SIGTERM: leave by the way that stops what was started, once."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + signal.SIGTERM)
+def read(argv: list[str]) -> argparse.Namespace:
+    """The command line, read; argparse ends the program if it is wrong."""
+    top = parser()
+    commands = top.get_default("commands")
+    if argv and not argv[0].startswith("-") and argv[0] not in commands:
+        top.error(f"no command '{argv[0]}'; "
+                  + scenario.guess(argv[0], list(commands)))
+    args = top.parse_args(argv)
+    if args.command_name == "ssh":
+        # argparse leaves all that follows NODE to the command.
+        try:
+            options, args.command = cmd_lab.options_before_command(
+                args.command)
+            if options.keys() & {"h", "help"}:
+                commands["ssh"].parse_args(["-h"])
+            args.lab = directory(options.get("lab", str(args.lab)))
+        except (getopt.GetoptError, argparse.ArgumentTypeError) as exc:
+            commands["ssh"].error(f"{exc}; an option for the guest's command "
+                                  "stands behind that, or behind --")
+    return args
 
 
-def main() -> int:
-    """Entry point; every expected failure is one clear message."""
-    args = parser().parse_args()
-    # A run that is told to stop must stop what it started.
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        return args.function(args)
-    except ScenarioError as exc:
-        print(exc, file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except (LabError, ControlError, SetupError) as exc:
-        print(f"ehcalab: {exc}", file=sys.stderr)
-        return EXIT_TROUBLE
-    except KeyboardInterrupt:
-        print("ehcalab: interrupted; everything it started is stopped",
-              file=sys.stderr)
-        return 128 + signal.SIGINT
-    except subprocess.SubprocessError as exc:
-        print(f"ehcalab: {exc}", file=sys.stderr)
-        return EXIT_TROUBLE
-    except BrokenPipeError:
-        return EXIT_TROUBLE
-    except OSError as exc:
-        # A full disk, a directory that cannot be written: no verdict.
-        print(f"ehcalab: {exc.strerror or exc}"
-              + (f": {exc.filename}" if exc.filename else "")
-              + "; everything it started is stopped", file=sys.stderr)
-        return EXIT_TROUBLE
+def run(argv: list[str]) -> int:
+    """Do what the command line says."""
+    args = read(argv)
+    if args.command_name == "up" or \
+            args.command_name == "run" and not args.check:
+        # All that is missing, before anything is looked at one by one.
+        guest.check_built(args.kernel or DEFAULT_SERIES)
+    return args.function(args)
+
+
+def main(argv: list[str]) -> int:
+    """Entry point of scripts/ehcalab."""
+    return entry.run("ehcalab", EXIT_TROUBLE, lambda: run(argv))

@@ -22,15 +22,14 @@ Theory of operation
 """
 from __future__ import annotations
 
-import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import paths
 from .setup_kernels import DEFAULT_SERIES, kernel
-from .setup_image import HOST_KEY_ALIAS, KNOWN_HOSTS, image_stale
+from .setup_image import HOST_KEY_ALIAS, KNOWN_HOSTS, image_wrong
 from .ui import SetupError
 
 AGENT_PORT = "org.qemu.guest_agent.0"
@@ -38,7 +37,14 @@ EVENTS_PORT = "org.ehcalab.events"
 MACHINE = ("pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,"
            "cap-ibs=broken,cap-ccf-assist=off")
 DEFAULT_MEMORY = 512
-MIN_MEMORY = 256
+# The pseries machine's memory comes in blocks of this many MiB.
+MEMORY_STEP = 256
+MIN_MEMORY = MEMORY_STEP
+MAX_MEMORY = 65536
+MEMORY_RULE = (f"MiB, a multiple of {MEMORY_STEP} from {MIN_MEMORY} to "
+               f"{MAX_MEMORY}")
+# Seconds until a guest that does not answer is given up.
+SSH_PATIENCE = 10
 # The longest path a unix socket may have (struct sockaddr_un).
 SOCKET_PATH_MAX = 107
 
@@ -109,28 +115,50 @@ class Guest:
                 self.qmp_socket)
 
 
-def check_built(series: str) -> None:
-    """SetupError that says what to build when a guest cannot be run."""
-    if not paths.QEMU_BIN.exists():
-        raise SetupError("QEMU is not built, run scripts/setup qemu")
-    stale = image_stale(kernel(series))
-    if stale:
-        raise SetupError(stale)
+# Programs by their paths: what they are called, and set-up's target.
+PROGRAMS = {
+    paths.QEMU_BIN: ("QEMU", "qemu"),
+    paths.FABRIC_BIN: ("the fabric", "host"),
+    paths.SM_BIN: ("the subnet manager", "host"),
+    paths.SIM_BIN: ("the simulator", "host"),
+}
+LAB_PROGRAMS = (paths.QEMU_BIN, paths.FABRIC_BIN, paths.SM_BIN)
 
 
-def qemu_argv(guest: Guest, *, check_image: bool = True) -> list[str]:
-    """The command line that runs a guest."""
+def check_built(series: str = "",
+                programs: Iterable[Path] = LAB_PROGRAMS) -> None:
+    """SetupError that names all of it that cannot be used, and the way out.
+
+    series: that of the guests' kernel, if there are any.
+    """
+    missing: list[str] = []
+    targets: list[str] = []
+    for path in programs:
+        name, target = PROGRAMS[path]
+        if not path.exists():
+            missing.append(f"{name} is not built")
+            targets.append(target)
+    wrong = image_wrong(series) if series else ""
+    if wrong:
+        missing.append(f"the guest image for kernel {series} {wrong}")
+        targets.append("image")
+    if missing:
+        raise SetupError(
+            "; ".join(missing) + "; run: "
+            + paths.script("setup", *sorted(set(targets), reverse=True)))
+
+
+def good_memory(mib: int) -> bool:
+    """What QEMU takes for the pseries machine, and a guest boots with."""
+    return MIN_MEMORY <= mib <= MAX_MEMORY and mib % MEMORY_STEP == 0
+
+
+def qemu_argv(guest: Guest) -> list[str]:
+    """The command line that runs a guest; check_built() comes first."""
     one = kernel(guest.series)
-    if check_image:
-        check_built(guest.series)
-    if guest.memory < MIN_MEMORY:
-        raise SetupError(f"guest {guest.name}: {guest.memory} MiB of memory "
-                         f"is less than the {MIN_MEMORY} it boots with")
-    for path in guest.sockets:
-        if len(os.fsencode(path)) > SOCKET_PATH_MAX:
-            raise SetupError(
-                f"{path}: a socket's path may have {SOCKET_PATH_MAX} bytes; "
-                "use a shorter run directory or a relative one")
+    if not good_memory(guest.memory):
+        raise SetupError(f"guest {guest.name}: {guest.memory} MiB of memory: "
+                         f"must be {MEMORY_RULE}")
     words = [*CMDLINE, f"lab.node={guest.name}"]
     if guest.autoload:
         words.append("lab.autoload=1")
@@ -197,4 +225,5 @@ def ssh_argv(ssh_port: int, *command: str) -> list[str]:
             "-o", f"UserKnownHostsFile={KNOWN_HOSTS}",
             "-o", f"HostKeyAlias={HOST_KEY_ALIAS}", "-o", "CheckHostIP=no",
             "-o", "StrictHostKeyChecking=yes", "-o", "LogLevel=ERROR",
+            "-o", f"ConnectTimeout={SSH_PATIENCE}",
             "root@127.0.0.1", *command]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import queue
+import random
 import socket
 import threading
 import time
@@ -20,10 +21,50 @@ from typing import Any
 # Longest line accepted from the other side; a report of many QPs is long.
 LINE_MAX = 64 << 20
 CONNECT_POLL = 0.02
+# Who listens takes a connection at once, unless it serves another.
+ACCEPT_PATIENCE = 2.0
+UNIX_SOCKETS = Path("/proc/net/unix")
 
 
 class ControlError(Exception):
-    """The other side refused a command, or is gone; the text says which."""
+    """The other side did not do a command; the text says which and why."""
+
+
+class Refused(ControlError):
+    """It answered that it will not."""
+
+
+def _peers(path: Path) -> tuple[bool, bool]:
+    """Whether someone waits to be taken by a socket's listener, and whether
+    it has taken someone.
+
+    QEMU serves one connection of a socket at a time; others connect and are
+    left in the queue without a word.  In /proc/net/unix they have inode 0.
+    """
+    waits = taken = False
+    for line in UNIX_SOCKETS.read_text(errors="replace").splitlines():
+        words = line.split(None, 7)
+        if len(words) == 8 and words[7] == str(path):
+            waits = waits or words[6] == "0"
+            # SO_ACCEPTCON: the listener itself.
+            taken = taken or words[6] != "0" and words[3] == "00000000"
+    return waits, taken
+
+
+def busy(path: Path, patience: float = ACCEPT_PATIENCE) -> str:
+    """After connecting: why we are not served; "" if we are."""
+    until = time.monotonic() + patience
+    try:
+        while True:
+            waits, taken = _peers(path)
+            if not waits:
+                return ""
+            if time.monotonic() >= until:
+                return ("another one is connected" if taken
+                        else "it does not answer")
+            time.sleep(CONNECT_POLL)
+    except OSError:
+        return ""           # no /proc: nothing is known
 
 
 class JsonSocket:
@@ -43,7 +84,8 @@ class JsonSocket:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._lock = threading.Lock()
         self.closed = threading.Event()
-        self._next_id = 0
+        # Not what an earlier client's unanswered command may have had.
+        self._next_id = random.getrandbits(30)
         self._sock = self._connect(timeout, alive)
         self._thread = threading.Thread(target=self._read, daemon=True,
                                         name=f"reader of {who}")
@@ -122,7 +164,7 @@ class JsonSocket:
                     break
         if "error" in answer:
             error = answer["error"]
-            raise ControlError(
+            raise Refused(
                 f"{self.who} refused '{execute}': "
                 f"{error.get('desc', error)}")
         return answer["return"]

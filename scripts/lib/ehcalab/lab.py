@@ -11,10 +11,18 @@ Theory of operation
   writes JSON lines into a virtio-serial port.
 
   lab.json in the run directory lets another process (`ehcalab status`,
-  `cable`, `console`, `ssh`, `down`) find the lab.
+  `cable`, `console`, `ssh`, `down`) find the lab.  It is written after each
+  start, so that even of a runner that was killed nothing is left unknown.
+  Whoever changes a lab holds a lock on its run directory meanwhile.
+
+  A lab ends with the program that started it (close()), unless that one
+  lets it stand (keep()).  Another program may then take it over (adopt), to
+  start and stop parts of it; at its end the lab stands again, without what
+  was being started if that failed.
 """
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -28,32 +36,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import guest, paths
+from . import guest, paths, stop
 from .eventlog import EventLog
 from .jsonsock import ControlError, JsonSocket
-from .process import LabError, Process, alive, stop_pid, tail
+from .paths import FABRIC_BIN, SM_BIN
+from .process import (Adopted, LabError, Process, alive, how_it_ended,
+                      started, tail)
 from .qga import GuestAgent
 from .scenario import SM_NODE, ScenarioError, Topology
 
-FABRIC_BIN = paths.HOST / "fabric" / "ehca-fabric"
-SM_BIN = paths.HOST / "sm" / "ehca-sm"
+LAB_DIR = paths.BUILD / "lab"
+STATE_FILE = "lab.json"
+STATE_VERSION = 1
 BOOT_TIMEOUT = 120.0
 # A QEMU that hangs must not hold up the report that says so for long.
 REPORT_TIMEOUT = 10.0
 POWER_OFF_TIMEOUT = 20.0
+# A runner that is told to stop stops all that it started.
+RUNNER_TIMEOUT = 60.0
 EVENT_LINE_MAX = 1 << 16
 PANIC = re.compile(r"Kernel panic|Unable to handle kernel|BUG: |"
                    r"Oops: |soft lockup|rcu_sched self-detected")
+FAREWELL = re.compile(r"reboot: (Power down|System halted|"
+                      r"Restarting system)")
+# ehca-fabric's exit status for a topology that is wrong.
+BAD_TOPOLOGY = 2
 
 
 def load_topology(path: Path) -> Topology:
     """Let the fabric check a topology file: it alone knows the format."""
-    if not FABRIC_BIN.exists():
-        raise LabError(f"{FABRIC_BIN} is not built; run: scripts/setup host")
-    done = subprocess.run([str(FABRIC_BIN), "--check", str(path), "--json"],
-                          text=True, capture_output=True, check=False)
-    if done.returncode != 0:
+    guest.check_built(programs=[FABRIC_BIN])
+    try:
+        done = subprocess.run(
+            [str(FABRIC_BIN), "--check", str(path), "--json"], text=True,
+            errors="replace", capture_output=True, check=False)
+    except OSError as exc:
+        raise LabError(f"{FABRIC_BIN}: {exc.strerror}; build it again: "
+                       f"{paths.script('setup', 'host')}") from exc
+    if done.returncode == BAD_TOPOLOGY:
         raise ScenarioError(done.stderr.strip())
+    if done.returncode != 0:
+        raise LabError(f"{FABRIC_BIN} --check {path} "
+                       f"{how_it_ended(done.returncode)}: "
+                       f"{done.stderr.strip()}")
     said = json.loads(done.stdout)
     return Topology(
         path,
@@ -63,19 +88,51 @@ def load_topology(path: Path) -> Topology:
          for c in said["cables"]})
 
 
-def make_socket_dir(detached: bool) -> Path:
+def command_for(run_dir: Path, verb: str, *words: str) -> str:
+    """An ehcalab command for the lab in a directory, to be copied."""
+    mine = run_dir.absolute() == LAB_DIR
+    return paths.script("ehcalab", verb,
+                        *([] if mine else ["--lab", run_dir]), *words)
+
+
+def make_socket_dir(detached: bool, longest: str) -> Path:
     """A short directory for sockets; sweeps up after runners that died.
 
     A runner that is killed with -9 takes its processes along (process.py)
-    but cannot remove its directory: the next one does.
+    but cannot remove its directory: the next one does.  longest: the
+    longest name of a socket in it.
     """
-    for old in Path(tempfile.gettempdir()).glob("ehcalab-[0-9]*-*"):
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob("ehcalab-[0-9]*-*"):
         pid = old.name.split("-")[1]
         if pid.isdigit() and not alive(int(pid)) and \
                 old.stat().st_uid == os.getuid():
             shutil.rmtree(old, ignore_errors=True)
     owner = "lab" if detached else str(os.getpid())
-    return Path(tempfile.mkdtemp(prefix=f"ehcalab-{owner}-"))
+    made = Path(tempfile.mkdtemp(prefix=f"ehcalab-{owner}-"))
+    length = len(os.fsencode(made / longest))
+    if length > guest.SOCKET_PATH_MAX:
+        made.rmdir()
+        raise LabError(
+            f"{made / longest}: {length} bytes; a socket's path may have "
+            f"{guest.SOCKET_PATH_MAX}; let TMPDIR be a shorter directory "
+            f"than {parent}")
+    return made
+
+
+def lock(run_dir: Path) -> int:
+    """Take a lab's directory for oneself; LabError if another one has it."""
+    handle = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise LabError(
+            f"another ehcalab is at work in {run_dir}; wait for it, or end "
+            f"it and its lab: {command_for(run_dir, 'down')}") from None
+    except OSError:
+        pass               # a file system without locks
+    return handle
 
 
 @dataclass
@@ -109,22 +166,82 @@ class Lab:
     def __init__(self, topology: Topology, run_dir: Path, log: EventLog, *,
                  kernel: str = "6.12", memory: int = 512,
                  options: dict[str, str] | None = None,
-                 detached: bool = False) -> None:
+                 detached: bool = False,
+                 adopt: dict[str, Any] | None = None) -> None:
         self.topology = topology
-        self.dir = run_dir
+        self.dir = run_dir.absolute()
         self.log = log
         self.kernel = kernel
         self.memory = memory
         self.options = options or {}
         self.detached = detached
-        self.dir.mkdir(parents=True, exist_ok=True)
-        self.sockets = make_socket_dir(detached)
         self.fabric: Process | None = None
         self.control: JsonSocket | None = None
         self.sm: Process | None = None
         self.guests: dict[str, Guest] = {}
+        # Of each guest, also of those another process started: see save().
+        self.records: dict[str, dict[str, Any]] = {}
+        self._started: list[Process] = []
         self._closing = False
+        self._adopted = adopt is not None
         self._monotonic_to_real = time.time() - time.monotonic()
+        self.dir.mkdir(parents=True, exist_ok=True)
+        with stop.held():
+            self._lock = lock(self.dir)
+            try:
+                if adopt is not None:
+                    self._take_over(adopt)
+                else:
+                    self._begin()
+            except BaseException:
+                os.close(self._lock)
+                raise
+            stop.at_end(self.close)
+
+    def _begin(self) -> None:
+        """Prepare the directories of a new lab."""
+        if (self.dir / STATE_FILE).exists():
+            left = recorded_processes(read_state(self.dir))
+            if any(not p.ended() for p in left):
+                raise LabError(
+                    f"a lab runs in {self.dir} already; end it first: "
+                    f"{command_for(self.dir, 'down')}")
+        longest = max((p.name for node in self.topology.hosts for p in
+                       guest.Guest(node, Path()).sockets),
+                      key=len, default="control.sock")
+        self.sockets = make_socket_dir(self.detached, longest)
+        for old in ("fabric.log", "sm.log"):
+            (self.dir / old).unlink(missing_ok=True)
+
+    def _take_over(self, state: dict[str, Any]) -> None:
+        """Know a lab that stands as if this process had started it."""
+        self.sockets = Path(state["sockets"])
+        self.fabric = Adopted("the fabric", state["fabric"])
+        if self.fabric.ended():
+            raise LabError(f"the fabric has ended; its log is "
+                           f"{self.fabric.log}; end the lab: "
+                           f"{command_for(self.dir, 'down')}")
+        if state["sm"] is not None:
+            self.sm = Adopted("the subnet manager", state["sm"])
+        self.records = state["guests"]
+
+    @classmethod
+    def standing(cls, run_dir: Path, log: EventLog) -> Lab:
+        """A lab that stands, taken over."""
+        state = read_state(run_dir)
+        topology = Topology(Path(state["topology"]), state["hosts"],
+                            state["switches"],
+                            {k: tuple(v) for k, v in state["cables"].items()})
+        return cls(topology, run_dir, log, kernel=state["kernel"],
+                   memory=state["memory"], options=state["options"],
+                   detached=True, adopt=state)
+
+    def _start(self, name: str, argv: list[str], log: Path) -> Process:
+        """Start a process that close() stops."""
+        with stop.held():
+            process = Process(name, argv, log, self.detached)
+            self._started.append(process)
+        return process
 
     # -- the fabric and the subnet manager ---------------------------------
 
@@ -140,20 +257,29 @@ class Lab:
 
     @property
     def lid_file(self) -> Path:
-        """What the subnet manager remembers of the ports' LIDs."""
-        return self.dir / "lids"
+        """What the subnet manager remembers of the ports' LIDs.
+
+        A lab's directory may see one topology after the other.
+        """
+        return self.dir / (f"{self.topology.path.stem}.lids"
+                           if self.detached else "lids")
+
+    @property
+    def control_path(self) -> Path:
+        """Where the fabric takes commands."""
+        return self.sockets / "control.sock"
 
     def start_fabric(self) -> None:
         """Start the fabric and listen to its events."""
-        control = self.sockets / "control.sock"
         argv = [str(FABRIC_BIN), "--topology", str(self.topology.path),
-                "--socket", str(self.link_path), "--control", str(control)]
+                "--socket", str(self.link_path),
+                "--control", str(self.control_path)]
         if self.options.get("capture", "on") != "off":
             argv += ["--capture", str(self.capture_path)]
-        self.fabric = Process("the fabric", argv, self.dir / "fabric.log",
-                              self.detached)
+        self.fabric = self._start("the fabric", argv, self.dir / "fabric.log")
+        self.save()
         try:
-            self.control = JsonSocket(control, "the fabric",
+            self.control = JsonSocket(self.control_path, "the fabric",
                                       self._fabric_event,
                                       alive=self.fabric.check)
         except ControlError as exc:
@@ -163,7 +289,6 @@ class Lab:
                       "hosts": len(self.topology.hosts),
                       "switches": len(self.topology.switches),
                       "cables": len(self.topology.cables)})
-        self.save()
 
     def _fabric_event(self, message: dict[str, Any]) -> None:
         stamp = message.get("timestamp", {})
@@ -191,14 +316,13 @@ class Lab:
 
     def start_sm(self) -> None:
         """Start the subnet manager."""
-        if self.sm is not None and self.sm.code() is None:
+        if self.sm is not None and not self.sm.ended():
             raise LabError("the subnet manager runs already")
         argv = [str(SM_BIN), "--socket", str(self.link_path),
                 "--node", SM_NODE, "--lid-file", str(self.lid_file)]
         if "sm-sweep" in self.options:
             argv += ["--sweep", self.options["sm-sweep"]]
-        self.sm = Process("the subnet manager", argv, self.dir / "sm.log",
-                          self.detached)
+        self.sm = self._start("the subnet manager", argv, self.dir / "sm.log")
         self.log.add("lab", "sm_started", {"pid": self.sm.pid})
         self.save()
 
@@ -237,12 +361,16 @@ class Lab:
     def boot(self, nodes: list[str]) -> None:
         """Start guests, all at once, and wait until each can be used."""
         for node in nodes:
-            if node in self.guests:
+            if node in self.guests or node in self.records and \
+                    not self.recorded(node).ended():
                 raise LabError(f"guest {node} runs already")
             self._start_guest(node)
         for node in nodes:
             self._await_guest(node)
-        self.save()
+
+    def recorded(self, node: str) -> Adopted:
+        """A guest's process by what was written down of it."""
+        return Adopted(f"guest {node}", self.records[node])
 
     def _start_guest(self, node: str) -> None:
         properties = {"ports": str(self.topology.hosts[node])}
@@ -252,8 +380,20 @@ class Lab:
             node, self.sockets, self.dir, series=self.kernel,
             memory=self.memory, ssh_port=guest.free_port(),
             extra=guest.ehca_argv(node, self.link_path, properties))
-        process = Process(f"guest {node}", guest.qemu_argv(config),
-                          self.dir / f"{node}.qemu.log", self.detached)
+        argv = guest.qemu_argv(config)
+        qemu_log = self.dir / f"{node}.qemu.log"
+        # Of an earlier boot one log each is kept; this one's begin afresh,
+        # or an old panic would be taken for a new one.
+        for log in (config.console_log, qemu_log):
+            if log.exists():
+                log.replace(log.with_suffix(".old.log"))
+        process = self._start(f"guest {node}", argv, qemu_log)
+        self.records[node] = {
+            **process.record(), "ssh_port": config.ssh_port,
+            "console": str(config.console_socket),
+            "qmp": str(config.qmp_socket), "agent": str(config.agent_socket),
+            "console_log": str(config.console_log)}
+        self.save()
         self.log.add("lab", "guest_started", {"node": node,
                                               "pid": process.pid})
         try:
@@ -297,8 +437,12 @@ class Lab:
                        for g in self.guests.values() if g.node in words)
         return LabError(f"{exc}{logs}")
 
-    def load(self, node: str, parameters: dict[str, str]) -> None:
-        """Load driver, CM, notice client and consumer in a guest."""
+    def load(self, node: str, parameters: dict[str, str],
+             listen: bool = True) -> None:
+        """Load driver, CM, notice client and consumer in a guest.
+
+        listen: have its consumer's events, which has one reader at a time.
+        """
         one = self.guest(node)
         words = " ".join(f"{k}={v}" for k, v in parameters.items())
         done = one.agent.shell(
@@ -309,7 +453,8 @@ class Lab:
                            f"{done.err.strip() or done.out.strip()}; the "
                            f"console log is {one.console_log}")
         self.log.add(node, "driver_loaded", dict(parameters))
-        self.listen(one)
+        if listen:
+            self.listen(one)
 
     def listen(self, one: Guest) -> None:
         """Have the guest's consumer send its events to us."""
@@ -437,17 +582,33 @@ class Lab:
         """Power a guest off, or kill it as a crash would."""
         one = self.guest(node)
         del self.guests[node]
-        if kill:
-            one.process.kill()
-        else:
-            one.agent.power_off()
-            if not one.process.wait(POWER_OFF_TIMEOUT):
-                self.log.add("lab", "guest_deaf", {"node": node})
-                one.process.stop()
+        self._end_guest(node, one.process, None if kill else one.agent, kill)
         one.qmp.close()
         one.agent.close()
         for path in one.config.sockets:
             path.unlink(missing_ok=True)
+
+    def shutdown_recorded(self, node: str, kill: bool) -> None:
+        """The same for a guest that another process started."""
+        process = self.recorded(node)
+        agent = None
+        if not kill and not process.ended():
+            try:
+                agent = GuestAgent(Path(self.records[node]["agent"]), node,
+                                   process.check, timeout=2.0)
+            except (ControlError, LabError):
+                pass
+        self._end_guest(node, process, agent, kill)
+
+    def _end_guest(self, node: str, process: Process,
+                   agent: GuestAgent | None, kill: bool) -> None:
+        if agent is not None:
+            agent.power_off()
+            if not process.wait(POWER_OFF_TIMEOUT):
+                self.log.add("lab", "guest_deaf", {"node": node})
+                process.stop()
+        process.kill()
+        del self.records[node]
         self.log.add("lab", "guest_killed" if kill else "guest_stopped",
                      {"node": node})
         self.save()
@@ -461,7 +622,7 @@ class Lab:
         for process in (self.fabric, self.sm):
             if process is not None:
                 process.check()
-        for one in self.guests.values():
+        for one in list(self.guests.values()):
             self._check_console(one)
             one.process.check()
 
@@ -485,60 +646,145 @@ class Lab:
     def save(self) -> None:
         """Write lab.json."""
         state = {
-            "topology": str(self.topology.path),
+            "version": STATE_VERSION,
+            "topology": str(self.topology.path.absolute()),
+            "hosts": self.topology.hosts,
+            "switches": self.topology.switches,
+            "cables": self.topology.cables,
+            "kernel": self.kernel,
+            "memory": self.memory,
+            "options": self.options,
             "sockets": str(self.sockets),
-            "runner": os.getpid(),
-            "fabric": self.fabric.pid if self.fabric else None,
-            "sm": self.sm.pid if self.sm else None,
-            "guests": {
-                g.node: {"pid": g.process.pid, "ssh_port": g.config.ssh_port,
-                         "console": str(g.config.console_socket),
-                         "qmp": str(g.config.qmp_socket),
-                         "console_log": str(g.console_log)}
-                for g in self.guests.values()},
+            # Who is at work in the lab; null when it stands by itself.
+            "runner": None if self._closing else
+            {"pid": os.getpid(), "started": started(os.getpid()), "log": ""},
+            "fabric": self.fabric.record() if self.fabric else None,
+            "sm": self.sm.record() if self.sm else None,
+            "guests": self.records,
         }
-        temporary = self.dir / "lab.json.new"
+        temporary = self.dir / f"{STATE_FILE}.new"
         temporary.write_text(json.dumps(state, indent=2) + "\n")
-        temporary.replace(self.dir / "lab.json")
+        temporary.replace(self.dir / STATE_FILE)
+
+    def keep(self) -> None:
+        """Let the lab stand when this program ends."""
+        with stop.held():
+            self._started.clear()
+            self._adopted = True
+            self.close()
 
     def close(self) -> None:
-        """Stop everything that was started; safe at any time."""
-        self._closing = True
-        for node in list(self.guests):
-            one = self.guests.pop(node)
-            one.process.kill()
-        if self.sm is not None:
-            self.sm.stop()
-        if self.fabric is not None:
-            self.fabric.stop()
-        if self.control is not None:
-            self.control.close()
-        shutil.rmtree(self.sockets, ignore_errors=True)
-        (self.dir / "lab.json").unlink(missing_ok=True)
+        """Stop everything that was started; safe at any time, and again."""
+        with stop.held():
+            if self._closing:
+                return
+            self._closing = True
+            stop.forget(self.close)
+            for one in self.guests.values():
+                if one.process in self._started:
+                    one.process.kill()
+            for process in reversed(self._started):
+                process.stop()
+            if self.control is not None:
+                self.control.close()
+            try:
+                if self._adopted:
+                    self._leave_standing()
+                else:
+                    shutil.rmtree(self.sockets, ignore_errors=True)
+                    (self.dir / STATE_FILE).unlink(missing_ok=True)
+            finally:
+                os.close(self._lock)
+
+    def _leave_standing(self) -> None:
+        """Write down what stands, without what was stopped just now."""
+        mine = {process.pid for process in self._started}
+        for node, record in list(self.records.items()):
+            if record["pid"] in mine:
+                del self.records[node]
+        if self.sm is not None and self.sm in self._started:
+            self.sm = None
+        self.save()
+
+
+# -- labs of other processes ------------------------------------------------
+
+def read_state(run_dir: Path) -> dict[str, Any]:
+    """lab.json of a lab that runs."""
+    path = run_dir / STATE_FILE
+    try:
+        state = json.loads(path.read_text())
+        if state["version"] != STATE_VERSION:
+            raise ValueError(f"version {state['version']}")
+        return state
+    except (FileNotFoundError, NotADirectoryError):
+        raise LabError(
+            f"no lab runs in {run_dir}; start one, for example: "
+            f"{command_for(run_dir, 'up', 'two-rails')}") from None
+    except (ValueError, KeyError, TypeError) as exc:
+        raise LabError(f"{path} is not what this ehcalab writes ({exc}); "
+                       "remove it, and stop what it names, if that still "
+                       "runs") from exc
+
+
+def recorded_processes(state: dict[str, Any]) -> list[Adopted]:
+    """A lab's processes, in the order in which they are to be stopped."""
+    found = [Adopted(f"guest {node}", one)
+             for node, one in state["guests"].items()]
+    for key, name in (("sm", "the subnet manager"), ("fabric", "the fabric")):
+        if state[key] is not None:
+            found.append(Adopted(name, state[key]))
+    return found
+
+
+def runner_of(state: dict[str, Any]) -> Adopted | None:
+    """The ehcalab that is at work in a lab."""
+    if state["runner"] is None:
+        return None
+    runner = Adopted("ehcalab", state["runner"])
+    return None if runner.ended() else runner
 
 
 def close_recorded(run_dir: Path) -> list[str]:
     """Stop a lab that another process started; says what it stopped."""
-    state = read_state(run_dir)
     stopped = []
-    for name, one in state["guests"].items():
-        if alive(one["pid"]):
-            stop_pid(one["pid"])
-            stopped.append(f"guest {name}")
-    for name, label in (("sm", "the subnet manager"),
-                        ("fabric", "the fabric")):
-        if state[name] and alive(state[name]):
-            stop_pid(state[name])
-            stopped.append(label)
-    shutil.rmtree(state["sockets"], ignore_errors=True)
-    (run_dir / "lab.json").unlink(missing_ok=True)
+    runner = runner_of(read_state(run_dir))
+    if runner is not None:
+        # It stops what it started.
+        runner.stop(RUNNER_TIMEOUT)
+        stopped.append(f"ehcalab (process {runner.pid}) and its lab")
+        if not (run_dir / STATE_FILE).exists():
+            return stopped
+    handle = lock(run_dir)
+    try:
+        state = read_state(run_dir)
+        for process in recorded_processes(state):
+            if not process.ended():
+                process.stop()
+                stopped.append(process.name)
+        shutil.rmtree(state["sockets"], ignore_errors=True)
+        (run_dir / STATE_FILE).unlink(missing_ok=True)
+    finally:
+        os.close(handle)
     return stopped
 
 
-def read_state(run_dir: Path) -> dict[str, Any]:
-    """lab.json of a lab that runs."""
+def how_guest_ended(record: dict[str, Any]) -> str:
+    """What the logs say of a guest that has ended."""
     try:
-        return json.loads((run_dir / "lab.json").read_text())
-    except (OSError, ValueError) as exc:
-        raise LabError(f"no lab runs in {run_dir}; start one: "
-                       "scripts/ehcalab up TOPOLOGY") from exc
+        console = Path(record["console_log"]).read_text(errors="replace")
+    except OSError:
+        console = ""
+    try:
+        qemu = Path(record["log"]).read_text(errors="replace").strip()
+    except OSError:
+        qemu = ""
+    for line in console.splitlines():
+        if PANIC.search(line):
+            return f"its kernel says '{line.strip()}'"
+    farewell = FAREWELL.search(console)
+    if farewell is not None:
+        return f"its kernel says '{farewell.group(0)}'"
+    if qemu:
+        return f"QEMU says '{qemu.splitlines()[-1]}'"
+    return "neither its kernel nor QEMU says why: QEMU was killed or crashed"

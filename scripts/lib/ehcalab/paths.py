@@ -6,10 +6,15 @@ EHCALAB_BUILD says), so that removing it removes every trace of a set-up
 except the Debian packages installed on the host.
 """
 import os
+import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-BUILD = Path(os.environ.get("EHCALAB_BUILD") or ROOT / "build").absolute()
+BUILD = Path(os.environ.get("EHCALAB_BUILD") or ROOT / "build")
+try:
+    BUILD = BUILD.absolute()
+except OSError:         # the working directory is gone: what uses it will say
+    pass
 
 LOGS = BUILD / "logs"
 STAMPS = BUILD / "stamps"
@@ -29,7 +34,24 @@ MODULES = BUILD / "modules"
 GUEST = BUILD / "guest"
 GUEST_ROOT = GUEST / "root"
 HOST = BUILD / "host"
+FABRIC_BIN = HOST / "fabric" / "ehca-fabric"
+SM_BIN = HOST / "sm" / "ehca-sm"
+SIM_BIN = HOST / "tests" / "sim" / "sim"
 
 GUEST_SOURCES = ROOT / "scripts" / "guest"
 GUEST_DRIVER = ROOT / "guest-driver"
 SSH_KEY = GUEST / "id_ed25519"
+
+
+def script(name: str, *words: object) -> str:
+    """A command line of ours to be copied: it works from where the user is."""
+    path = str(ROOT / "scripts" / name)
+    try:
+        near = os.path.relpath(path)
+    except OSError:     # the working directory is gone
+        near = path
+    if os.sep not in near:
+        near = os.path.join(os.curdir, near)
+    line = shlex.join([min(near, path, key=len), *map(str, words)])
+    build = os.environ.get("EHCALAB_BUILD")
+    return f"EHCALAB_BUILD={shlex.quote(build)} {line}" if build else line

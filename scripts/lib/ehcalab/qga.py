@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .jsonsock import ControlError, JsonSocket
+from .jsonsock import ControlError, JsonSocket, busy
 
 EXEC_POLL = 0.02
 PING_TIMEOUT = 2.0
@@ -29,9 +29,20 @@ class GuestAgent:
     """The agent of one guest."""
 
     def __init__(self, path: Path, node: str,
-                 alive: Callable[[], None]) -> None:
+                 alive: Callable[[], None] = lambda: None,
+                 timeout: float = 10.0) -> None:
         self.node = node
-        self._sock = JsonSocket(path, f"guest agent of {node}", alive=alive)
+        self._sock = JsonSocket(path, f"guest agent of {node}", alive=alive,
+                                timeout=timeout)
+
+    def answers(self, timeout: float) -> str:
+        """Whether the guest is alive to it: "", or what is wrong."""
+        try:
+            self._sock.command("guest-ping", timeout=timeout)
+        except ControlError:
+            # Who is not served must not take the guest for dead.
+            return busy(self._sock.path, 0) or "it does not answer"
+        return ""
 
     def wait_ready(self, timeout: float, alive: Callable[[], None]) -> None:
         """Wait until the agent answers.

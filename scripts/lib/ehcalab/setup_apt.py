@@ -17,9 +17,13 @@ Theory of operation
   candidates, best first, and settle() takes the first one that the mirror
   really gives; before it goes on to the second it reads the index again,
   once.
+
+  A download may be cut off.  Files are fetched into downloads/partial, where
+  apt goes on with what it finds, and put into downloads when they are whole.
 """
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -37,6 +41,9 @@ DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("trixie", "bookworm", "bookworm-backports")
 GUEST_ARCH = "ppc64el"
 RESOLVED = paths.APT / "resolved.json"
+PARTIAL = paths.DOWNLOADS / "partial"
+# A file of a source package, in its .dsc.
+DSC_FILE_RE = re.compile(r"^ [0-9a-f]{64} \d+ ([^/\s]+)$", re.M)
 # "Get:7 http://mirror/debian bookworm/main ppc64el zlib1g ppc64el 1:1.2 [..]"
 GET_RE = re.compile(r"Get:(\d+) \S+ \S+ \S+ (\S+)")
 CODENAME_RE = re.compile(
@@ -201,17 +208,10 @@ class PrivateApt:
             text = self.cache("show", f"{name}:{arch}")
         except SetupError:
             return []
-        result = []
-        for block in text.split("\n\n"):
-            fields: dict[str, str] = {}
-            for line in block.splitlines():
-                if line[:1] not in (" ", "\t") and ": " in line:
-                    key, value = line.split(": ", 1)
-                    fields[key] = value
-            if fields.get("Package") == name and \
-                    fields.get("Architecture") in (arch, "all"):
-                result.append(fields)
-        return sort_versions(result)
+        return sort_versions([
+            fields for fields in fields_of(text)
+            if fields.get("Package") == name
+            and fields.get("Architecture") in (arch, "all")])
 
     def source_versions(self, name: str) -> list[str]:
         """All versions of a source package, newest first."""
@@ -258,13 +258,20 @@ class PrivateApt:
                                    f"{len(specs)}: {match.group(2)}")
 
         self.step.progress(f"downloading {len(specs)} packages", force=True)
+        PARTIAL.mkdir(parents=True, exist_ok=True)
         try:
             self.step.run(["apt-get", *self._opts(), "download", *specs],
-                          cwd=paths.DOWNLOADS, on_line=on_line,
+                          cwd=PARTIAL, on_line=on_line,
                           what="apt-get download")
         except StepFailed:
             # One failed package does not stop the others.
             pass
+        for fields in fields_of(self.cache("show", *specs)):
+            path = deb_path(fields["Package"], fields["Architecture"],
+                            fields["Version"])
+            part = PARTIAL / path.name
+            if part.exists() and sha256(part) == fields["SHA256"]:
+                os.replace(part, path)
 
     def download_source(self, name: str, version: str) -> Path:
         """Fetch a source package; the path of its .dsc."""
@@ -274,14 +281,19 @@ class PrivateApt:
             self.ensure_index()
             self.step.progress(f"downloading the source of {name} {version}",
                                force=True)
+            PARTIAL.mkdir(parents=True, exist_ok=True)
             try:
                 self.get("source", "--download-only", "--only-source",
-                         f"{name}={version}", cwd=paths.DOWNLOADS)
+                         f"{name}={version}", cwd=PARTIAL)
             except StepFailed as exc:
-                dsc.unlink(missing_ok=True)
                 raise NotFetched(f"the mirror does not give the source of "
                                  f"{name} {version}; see {self.step.log}"
                                  ) from exc
+            part = PARTIAL / dsc.name
+            # The .dsc comes last: with it the package is whole.
+            for file in {*DSC_FILE_RE.findall(part.read_text())}:
+                os.replace(PARTIAL / file, paths.DOWNLOADS / file)
+            os.replace(part, dsc)
         return dsc
 
     def settle(self, name: str, candidates: Callable[[], list[dict]],
@@ -325,6 +337,19 @@ class PrivateApt:
         self.step.progress(str(exc).split(";", 1)[0], force=True)
 
 
+def fields_of(text: str) -> list[dict[str, str]]:
+    """The records of apt-cache show, without continued lines."""
+    return [dict(line.split(": ", 1) for line in block.splitlines()
+                 if line[:1] not in (" ", "\t") and ": " in line)
+            for block in text.split("\n\n") if block.strip()]
+
+
+def sha256(path: Path) -> str:
+    """A file's checksum."""
+    with path.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
 def sort_versions(records: list[dict[str, str]]) -> list[dict[str, str]]:
     """Newest first, in dpkg's order of versions."""
     ordered: list[dict[str, str]] = []
@@ -358,9 +383,10 @@ def unpack(step: Step, deb: Path, into: Path) -> None:
 def load_resolved() -> dict:
     """Versions worked out earlier."""
     try:
-        return json.loads(RESOLVED.read_text())
+        found = json.loads(RESOLVED.read_text())
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def save_resolved(key: str, value: object) -> None:

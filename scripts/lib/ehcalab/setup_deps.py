@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .ui import SetupError, Step, StepFailed
+from .ui import SetupError, Step, StepFailed, capture
 
 # What is needed, by what needs it.
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -33,10 +33,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 def installed() -> set[str]:
     """The packages that are installed, also by the names they provide."""
-    text = subprocess.run(
-        ["dpkg-query", "-W", "-f",
-         "${db:Status-Status}\t${Package}\t${Provides}\n"],
-        check=True, text=True, capture_output=True).stdout
+    text = capture(["dpkg-query", "-W", "-f",
+                    "${db:Status-Status}\t${Package}\t${Provides}\n"])
     names: set[str] = set()
     for line in text.splitlines():
         status, package, provides = line.split("\t")
@@ -85,13 +83,15 @@ def step_deps(step: Step) -> str:
             "host packages are missing and this user may not install them; "
             "run as root:\n  apt-get install --no-install-recommends "
             + " ".join(todo) + "\nafter that nothing here needs root")
+    own_group = root[0] != "sudo"
     # The packages ask nothing, and a busy dpkg is waited for.
     apt = [*root, "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y",
            "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=4"]
     lists = Path("/var/lib/apt/lists")
     if not any(lists.glob("*_Packages*")):
         step.progress("reading the machine's package index", force=True)
-        step.run([*apt, "update"], what="apt-get update")
+        step.run([*apt, "update"], what="apt-get update",
+                 own_group=own_group)
 
     def on_line(line: str) -> None:
         if line.startswith(("Get:", "Unpacking ", "Setting up ")):
@@ -99,12 +99,15 @@ def step_deps(step: Step) -> str:
 
     install = [*apt, "--no-install-recommends", "install", *todo]
     try:
-        step.run(install, on_line=on_line, what="apt-get install")
+        step.run(install, on_line=on_line, what="apt-get install",
+                 own_group=own_group)
     except StepFailed:
         # An index older than the mirror names files that are gone.
         step.progress("failed; reading the package index again", force=True)
-        step.run([*apt, "update"], what="apt-get update")
-        step.run(install, on_line=on_line, what="apt-get install")
+        step.run([*apt, "update"], what="apt-get update",
+                 own_group=own_group)
+        step.run(install, on_line=on_line, what="apt-get install",
+                 own_group=own_group)
     left = missing()
     if left:
         raise SetupError("apt-get installed, but these are still missing: "

@@ -35,10 +35,14 @@ def host_key() -> str:
 def step_host(step: Step) -> str:
     """Configure build/host if need be, and build all of it."""
     key = host_key()
-    stamp = Stamp("host")
+    # meson's build directory names itself and the source: a copy is of no use.
+    stamp = Stamp("host", placed=True)
     if stamp.fresh(key):
         return "reused"
     step.open_log()
+    if stamp.moved():
+        shutil.rmtree(paths.HOST, ignore_errors=True)
+    stamp.begin()
     ninja_file = paths.HOST / "build.ninja"
     env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
     if not ninja_file.exists():
@@ -48,5 +52,5 @@ def step_host(step: Step) -> str:
                  env=env, what="meson setup")
     steps = step.run_ninja(["ninja", "-C", paths.HOST, "-j", jobs()],
                            env=env, what="building the daemons")
-    stamp.write(key, [ninja_file])
+    stamp.write(key, [ninja_file, paths.FABRIC_BIN, paths.SM_BIN])
     return f"{steps} steps" if steps else "nothing to do"

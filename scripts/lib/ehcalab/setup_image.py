@@ -146,6 +146,7 @@ def step_packages(step: Step) -> str:
     if found and stamp.fresh(packages_key(found)):
         return f"reused, {len(found['packages'])} packages"
     step.open_log()
+    stamp.begin()
     apt = PrivateApt(step)
     step.progress("working out dependencies", force=True)
     found = apt.settle("guest", lambda: packages_candidates(apt),
@@ -189,8 +190,8 @@ def _string(blob: bytes, at: int) -> tuple[bytes, int]:
     [size] = struct.unpack_from(">I", blob, at)
     end = at + 4 + size
     if end > len(blob):
-        raise SetupError(f"{HOST_KEY} is damaged; remove it and run "
-                         "scripts/setup image")
+        raise SetupError(f"{HOST_KEY} is damaged; remove it and run: "
+                         + paths.script("setup", "image"))
     return blob[at + 4:end], end
 
 
@@ -205,8 +206,8 @@ def dropbear_key(openssh: str) -> bytes:
     blob = base64.b64decode("".join(lines[1:-1]))
     magic = b"openssh-key-v1\0"
     if not blob.startswith(magic):
-        raise SetupError(f"{HOST_KEY} is no OpenSSH key; remove it and run "
-                         "scripts/setup image")
+        raise SetupError(f"{HOST_KEY} is no OpenSSH key; remove it and run: "
+                         + paths.script("setup", "image"))
     at = len(magic)
     for _ in range(3):              # cipher, kdf, kdf options
         _, at = _string(blob, at)
@@ -489,36 +490,40 @@ def image_key(kernel: Kernel) -> str:
                   hash_files(public))
 
 
-def image_stale(kernel: Kernel) -> str | None:
-    """What to tell a user whose image is older than its inputs."""
-    if not kernel.image_file.exists():
-        return (f"no guest image for kernel {kernel.series}, "
-                "run scripts/setup image")
-    if not Stamp(f"image-{kernel.series}").fresh(image_key(kernel)):
-        return "guest image stale, run scripts/setup image"
-    return None
+def image_wrong(series: str) -> str:
+    """Why the image for a kernel cannot be used; "" if it can."""
+    found = [k for k in kernels() if k.series == series]
+    if not found or not found[0].image.exists() \
+            or not found[0].image_file.exists():
+        return "is not built"
+    if not Stamp(f"image-{series}").fresh(image_key(found[0])):
+        return "is stale (what it is made from has changed)"
+    return ""
 
 
 def step_image(step: Step) -> str:
     """Build the images of all kernels."""
     todo = kernels()
     if not todo:
-        raise SetupError("no kernels are set up; run scripts/setup kernels")
-    if not any(image_stale(k) for k in todo):
+        raise SetupError("no kernels are set up; run: "
+                         + paths.script("setup", "kernels"))
+    if not any(image_wrong(k.series) for k in todo):
         return "reused, " + sizes(todo)
     step.open_log()
     make_keys(step)
     for kernel in todo:
-        if not image_stale(kernel):
+        if not image_wrong(kernel.series):
             continue
         step.progress(f"for {kernel.release}", force=True)
+        stamp = Stamp(f"image-{kernel.series}")
+        stamp.begin()
         key = image_key(kernel)
         data = ImageBuilder(kernel).build()
         # A guest may be reading the old image: replace it, do not rewrite.
         tmp = kernel.image_file.with_suffix(".tmp")
         tmp.write_bytes(data)
         os.replace(tmp, kernel.image_file)
-        Stamp(f"image-{kernel.series}").write(key, [kernel.image_file])
+        stamp.write(key, [kernel.image_file])
     return sizes(todo)
 
 

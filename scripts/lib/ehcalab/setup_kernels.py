@@ -57,8 +57,8 @@ class Kernel:
             path = Path(self.root) / top / "modules" / self.release
             if (path / "kernel").is_dir():
                 return path
-        raise SetupError(f"{self.root} has no modules; remove it and run "
-                         "scripts/setup kernels")
+        raise SetupError(f"{self.root} has no modules; remove it and run: "
+                         + paths.script("setup", "kernels"))
 
     @property
     def headers(self) -> Path:
@@ -81,9 +81,12 @@ def kernels() -> list[Kernel]:
     """The unpacked kernels, the default first."""
     try:
         data = json.loads(paths.KERNELS_JSON.read_text())
-    except (OSError, ValueError):
+        # Where they are now: the build directory may have been moved.
+        return [Kernel(**{**item, "root": str(paths.KERNELS /
+                                              item["version"])})
+                for item in data]
+    except (OSError, ValueError, TypeError, KeyError):
         return []
-    return [Kernel(**item) for item in data]
 
 
 def kernel(series: str = DEFAULT_SERIES) -> Kernel:
@@ -92,8 +95,8 @@ def kernel(series: str = DEFAULT_SERIES) -> Kernel:
         if item.series == series:
             return item
     have = ", ".join(k.series for k in kernels()) or "none"
-    raise SetupError(f"kernel {series} is not set up (there: {have}); "
-                     "run scripts/setup kernels")
+    raise SetupError(f"kernel {series} is not set up (there: {have}); run: "
+                     + paths.script("setup", "image"))
 
 
 # -- versions -------------------------------------------------------------
@@ -167,7 +170,8 @@ def candidates(apt: PrivateApt, series: str) -> list[dict]:
     raise SetupError(
         f"no usable {series} kernel for {GUEST_ARCH} on the Debian mirror: "
         + ("; ".join(why) or "the mirror has none")
-        + "; scripts/setup --refresh reads the index again")
+        + "; the index is read again by: "
+        + paths.script("setup", "--refresh"))
 
 
 def fetch(apt: PrivateApt, item: dict) -> list[Path]:
@@ -219,11 +223,13 @@ def fix_links(root: Path) -> None:
 
 def step_kernels(step: Step) -> str:
     """Download and unpack both kernels."""
-    stamp = Stamp("kernels")
+    # The header trees' Makefiles name the directory they are in.
+    stamp = Stamp("kernels", placed=True)
     known = known_kernels()
     if known and stamp.fresh(key_of("kernels", 2, known)):
         return "reused, " + ", ".join(k["release"] for k in known)
     step.open_log()
+    stamp.begin()
     apt = PrivateApt(step)
     found = [settle(apt, series) for series in SERIES]
     result = []

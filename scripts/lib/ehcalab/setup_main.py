@@ -10,27 +10,26 @@ Targets, each with what it needs (default: all):
   host     fabric and subnet manager daemons, and the tests
 
 Each step remembers what it was made from and is not done again until that
-changes.  All products and logs are in build/; build/logs/STEP.log has a
-step's whole output.
+changes, whatever cuts it off.  All products and logs are in build/;
+build/logs/STEP.log has a step's whole output.
 """
 from __future__ import annotations
 
 import argparse
 import fcntl
 import os
-import signal
-import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from . import paths, setup_apt
+from . import entry, paths, setup_apt
+from .scenario import guess
 from .setup_deps import step_deps
 from .setup_host import step_host
 from .setup_image import step_image, step_packages
 from .setup_kernels import step_kernels
 from .setup_modules import step_modules
-from .setup_qemu import step_build, step_source
-from .ui import SetupError, Step, StepFailed
+from .setup_qemu import jobs, step_build, step_source
+from .ui import SetupError, Step
 
 STEPS: dict[str, tuple[str, Callable[[Step], str]]] = {
     "deps": ("host packages", step_deps),
@@ -72,11 +71,31 @@ def lock() -> TextIO:
     return held
 
 
-def run_steps(targets: list[str]) -> None:
+# What the kernel's makefiles, or QEMU's configure, take for more than a name.
+BAD_IN_PATHS = frozenset(" \t\n:#$%&'\"\\;*?[](){}<>|!`,")
+
+
+def check_place() -> None:
+    """Refuse a build directory that cannot be built in."""
+    # make resolves links.
+    bad = sorted(BAD_IN_PATHS & set(str(paths.BUILD)
+                                    + os.path.realpath(paths.BUILD)))
+    if bad:
+        shown = " ".join("blank" if c.isspace() else c for c in bad)
+        raise SetupError(
+            f"{paths.BUILD}: this path has characters ({shown}) with which "
+            "neither QEMU nor kernel modules can be built; let EHCALAB_BUILD "
+            "name a directory without them")
+
+
+def run_steps(targets: list[str], refresh: bool = False) -> None:
     """Do the steps of some targets, in order, each once."""
+    check_place()
     names = [name for name in STEPS
              if any(name in TARGETS[target] for target in targets)]
     with lock():
+        if refresh:
+            setup_apt.forget()
         for number, name in enumerate(names, start=1):
             title, function = STEPS[name]
             step = Step(name, title, number, len(names))
@@ -87,19 +106,8 @@ def run_steps(targets: list[str]) -> None:
                 raise
 
 
-def report(exc: SetupError) -> None:
-    """Tell the user what went wrong and where to look."""
-    sys.stdout.flush()
-    if isinstance(exc, StepFailed):
-        for line in exc.tail():
-            print(f"  | {line}", file=sys.stderr)
-    print(f"scripts/setup: {exc}", file=sys.stderr)
-    if isinstance(exc, StepFailed) and exc.log is not None:
-        print(f"scripts/setup: the whole log is {exc.log}", file=sys.stderr)
-
-
-def main(argv: list[str]) -> int:
-    """Entry point of scripts/setup."""
+def run(argv: list[str]) -> int:
+    """Read the command line, and do the steps."""
     parser = argparse.ArgumentParser(
         prog="scripts/setup", description=(__doc__ or "").split("\n\n", 1)[1],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,28 +116,23 @@ def main(argv: list[str]) -> int:
                         help=", ".join(TARGETS))
     parser.add_argument("--refresh", action="store_true",
                         help="look for newer Debian packages")
-    parser.add_argument("--jobs", type=int, metavar="N",
+    parser.add_argument("--jobs", metavar="N",
                         help="compilers to run at once (default: all cores)")
     args = parser.parse_args(argv)
     for target in args.targets:
         if target not in TARGETS:
-            parser.error(f"there is no target {target}; "
-                         f"targets are {', '.join(TARGETS)}")
+            parser.error(f"no target '{target}'; "
+                         + guess(target, list(TARGETS)))
     if args.jobs is not None:
-        if args.jobs < 1:
-            parser.error(f"--jobs {args.jobs}: must be 1 or more")
-        os.environ["EHCALAB_JOBS"] = str(args.jobs)
-    if args.refresh:
-        setup_apt.forget()
-    # As Ctrl-C: the step's command is ended too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+        os.environ["EHCALAB_JOBS"] = args.jobs
     try:
-        run_steps(args.targets or ["all"])
+        jobs()
     except SetupError as exc:
-        report(exc)
-        return 1
-    except KeyboardInterrupt:
-        print("scripts/setup: interrupted; run it again to go on where it "
-              "stopped", file=sys.stderr)
-        return 130
+        parser.error(str(exc))
+    run_steps(args.targets or ["all"], args.refresh)
     return 0
+
+
+def main(argv: list[str]) -> int:
+    """Entry point of scripts/setup."""
+    return entry.run("scripts/setup", 1, lambda: run(argv))

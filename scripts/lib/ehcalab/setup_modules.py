@@ -61,7 +61,8 @@ def step_modules(step: Step) -> str:
     """Build guest-driver/ for all kernels."""
     todo = kernels()
     if not todo:
-        raise SetupError("no kernels are set up; run scripts/setup kernels")
+        raise SetupError("no kernels are set up; run: "
+                         + paths.script("setup", "kernels"))
     if not (paths.GUEST_DRIVER / "Kbuild").exists() and not folders():
         return "nothing to build (guest-driver/ has no Kbuild)"
     if all(Stamp(f"modules-{k.series}").fresh(modules_key(k)) for k in todo):
@@ -73,6 +74,7 @@ def step_modules(step: Step) -> str:
         if stamp.fresh(key):
             continue
         step.progress(f"for {kernel.release}", force=True)
+        stamp.begin()
         build(step, kernel)
         stamp.write(key, built(kernel))
     return names(todo[0])

@@ -20,8 +20,8 @@ Theory of operation
   are removed there.
   hw/ehca/patches/*.patch are applied with `patch -p1` in the order of their
   names.  The applied set is kept in build/qemu/applied; when it differs from
-  what the tree has, the old set is reversed first, and if that fails the
-  source is unpacked afresh.
+  what the tree has, the old set is reversed first, and if that fails (half a
+  patch may be in, of a run that was cut off) the source is unpacked afresh.
 """
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from .ui import SetupError, Step, StepFailed, capture
 
 QEMU_SERIES = "1:10.0."
 MESON_MIN = (1, 5)
+JOBS_MAX = 1024
 PYTHON = "/usr/bin/python3"
 # vof.bin is the firmware of the pseries machine with x-vof=on; slof.bin of
 # the one without.
@@ -71,7 +72,13 @@ CONFIGURE = (
 
 def jobs() -> str:
     """How many compilers to run at once."""
-    return os.environ.get("EHCALAB_JOBS") or str(os.cpu_count() or 2)
+    asked = os.environ.get("EHCALAB_JOBS") or \
+        str(min(os.cpu_count() or 2, JOBS_MAX))
+    if not asked.isascii() or not asked.isdigit() or \
+            not 1 <= int(asked) <= JOBS_MAX:
+        raise SetupError(f"{asked} compilers at once (--jobs, or "
+                         f"EHCALAB_JOBS): must be 1 to {JOBS_MAX}")
+    return asked
 
 
 # -- versions -------------------------------------------------------------
@@ -144,6 +151,7 @@ def step_source(step: Step) -> str:
     if known and stamp.fresh(source_key(known)):
         return f"reused, QEMU {known['version']}"
     step.open_log()
+    stamp.begin()
     found = apt.settle("qemu", lambda: candidates(apt),
                        lambda one: fetch(apt, one))
     fetch_source(step, apt, found)
@@ -173,14 +181,20 @@ def fetch_source(step: Step, apt: PrivateApt, found: dict) -> None:
     """Unpack the source package afresh."""
     dsc = apt.download_source("qemu", found["version"])
     step.progress("unpacking", force=True)
-    shutil.rmtree(paths.QEMU_SRC, ignore_errors=True)
-    shutil.rmtree(APPLIED, ignore_errors=True)
+    fresh, old = (paths.QEMU_SRC.with_suffix(end) for end in (".new", ".old"))
+    for left in (fresh, old):
+        shutil.rmtree(left, ignore_errors=True)
     paths.QEMU_SRC.parent.mkdir(parents=True, exist_ok=True)
     # apt has checked the files against the signed index; dpkg-source's own
     # signature check would need the uploaders' keyring.
-    step.run(["dpkg-source", "--no-check", "-x", dsc, paths.QEMU_SRC],
+    step.run(["dpkg-source", "--no-check", "-x", dsc, fresh],
              what="dpkg-source -x")
-    shutil.rmtree(paths.QEMU_SRC / ".pc", ignore_errors=True)
+    shutil.rmtree(fresh / ".pc", ignore_errors=True)
+    shutil.rmtree(APPLIED, ignore_errors=True)
+    if paths.QEMU_SRC.exists():
+        paths.QEMU_SRC.rename(old)
+    fresh.rename(paths.QEMU_SRC)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 # -- overlay --------------------------------------------------------------
@@ -264,20 +278,23 @@ def sync_patches(step: Step) -> None:
         for patch in reversed(have):
             run_patch(step, patch, reverse=True)
             patch.unlink()
+        apply_patches(step, want)
     except StepFailed:
         fetch_source(step, PrivateApt(step), load_resolved()["qemu"])
-        sync_overlay()
+        apply_patches(step, want)
+
+
+def apply_patches(step: Step, patches: list[Path]) -> None:
+    """Apply patches to a tree that has none of them."""
     APPLIED.mkdir(parents=True, exist_ok=True)
-    for patch in want:
+    for patch in patches:
         try:
             run_patch(step, patch, reverse=False)
         except StepFailed as exc:
-            # Half a patch may be in: the next run must start clean.
-            Stamp("qemu-source").remove()
             raise StepFailed(
                 f"{os.path.relpath(patch, paths.ROOT)} does not apply to "
-                f"QEMU {load_resolved()['qemu']['version']}", step.log, 1
-            ) from exc
+                f"QEMU {load_resolved()['qemu']['version']}; patch",
+                step.log, 1) from exc
         shutil.copyfile(patch, APPLIED / patch.name)
 
 
@@ -293,12 +310,14 @@ def step_build(step: Step) -> str:
     """Lay the overlay, configure once, and build qemu-system-ppc64."""
     found = load_resolved().get("qemu")
     if not found:
-        raise SetupError("QEMU's source is not there; run scripts/setup qemu")
+        raise SetupError("QEMU's source is not there; run: "
+                         + paths.script("setup", "qemu"))
     key = build_key(found)
     stamp = Stamp("qemu")
     if stamp.fresh(key):
         return "reused"
     step.open_log()
+    stamp.begin()
     step.progress("laying our files over QEMU's", force=True)
     sync_patches(step)
     sync_overlay()
@@ -313,7 +332,8 @@ def step_build(step: Step) -> str:
 
 def configure(step: Step, found: dict) -> None:
     """Run QEMU's configure, unless the build directory has this one."""
-    stamp = Stamp("qemu-configure")
+    # Build directory and private meson are named in what configure writes.
+    stamp = Stamp("qemu-configure", placed=True)
     key = key_of(found, CONFIGURE, 1)
     ninja_file = paths.QEMU_BUILD / "build.ninja"
     if stamp.fresh(key) and ninja_file.exists():
@@ -321,9 +341,10 @@ def configure(step: Step, found: dict) -> None:
     step.progress("configuring", force=True)
     # Another QEMU, or a configure that did not finish: begin from nothing.
     # Other options: what they do not touch need not be built again.
-    if not ninja_file.exists() or stamp.read().get("qemu") != found:
+    if not ninja_file.exists() or stamp.moved() or \
+            stamp.read().get("qemu") != found:
         shutil.rmtree(paths.QEMU_BUILD, ignore_errors=True)
-    stamp.remove()
+    stamp.begin()
     paths.QEMU_BUILD.mkdir(parents=True, exist_ok=True)
     env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
     meson = private_meson(PrivateApt(step), found["meson"])

@@ -5,6 +5,12 @@ A step's key is a hash of everything its product depends on (files, versions,
 options, the code that makes it).  A step whose stamp has the same key and
 whose products are all there is reused.  Times of files play no part, so a
 fresh checkout of the same sources does not rebuild anything.
+
+A step begins by begin(): until it is done it has no stamp, so that one that
+is cut off, whatever it leaves, is done again.
+
+Some products name the directory they were made in; their stamps are "placed",
+and not fresh in a copy of the build directory.
 """
 from __future__ import annotations
 
@@ -47,32 +53,42 @@ def key_of(*parts: object) -> str:
 class Stamp:
     """The stamp file of one step."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, placed: bool = False) -> None:
         self.path = paths.STAMPS / f"{name}.json"
+        self.placed = placed
 
     def read(self) -> dict:
         """The stamp, or nothing."""
         try:
-            return json.loads(self.path.read_text())
+            found = json.loads(self.path.read_text())
         except (OSError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
+
+    def moved(self) -> bool:
+        """Whether what was made here before was made in another place."""
+        return self.placed and \
+            self.read().get("place", str(paths.BUILD)) != str(paths.BUILD)
 
     def fresh(self, key: str) -> bool:
         """Whether the step was finished with this key, products intact."""
         data = self.read()
-        return data.get("key") == key and \
-            all(Path(p).exists() for p in data.get("products", []))
+        return data.get("key") == key and not self.moved() and \
+            all((paths.BUILD / p).exists() for p in data.get("products", []))
+
+    def begin(self) -> None:
+        """The step begins: it is not done until write()."""
+        self.path.unlink(missing_ok=True)
 
     def write(self, key: str, products: Iterable[Path] = (),
               **extra: object) -> None:
         """Record a finished step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         data: dict[str, object] = {
-            "key": key, "products": [str(p) for p in products], **extra}
+            "key": key, **extra,
+            "products": [os.path.relpath(p, paths.BUILD) for p in products]}
+        if self.placed:
+            data["place"] = str(paths.BUILD)
         tmp = self.path.with_suffix(".tmp")
         tmp.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
         os.replace(tmp, self.path)
-
-    def remove(self) -> None:
-        """Forget the step."""
-        self.path.unlink(missing_ok=True)

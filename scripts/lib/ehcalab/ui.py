@@ -14,13 +14,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from . import paths
+from . import paths, stop
+from .process import die_with_parent, how_it_ended, stop_group
 
 # Seconds between two progress lines of one step, off and on a terminal.
 LINE_INTERVAL = 4.0
@@ -39,7 +42,7 @@ class StepFailed(SetupError):
     """A command of a step failed; the log has its output."""
 
     def __init__(self, what: str, log: Path | None, code: int) -> None:
-        super().__init__(f"{what}: exit status {code}")
+        super().__init__(f"{what} {how_it_ended(code)}")
         self.log = log
 
     def tail(self) -> list[str]:
@@ -48,6 +51,16 @@ class StepFailed(SetupError):
             return []
         text = self.log.read_text(errors="replace")
         return text.splitlines()[-TAIL_LINES:]
+
+
+def report(prog: str, exc: SetupError) -> list[str]:
+    """What to tell the user: what went wrong and where to look."""
+    if not isinstance(exc, StepFailed):
+        return [f"{prog}: {exc}"]
+    lines = [f"  | {line}" for line in exc.tail()] + [f"{prog}: {exc}"]
+    if exc.log is not None:
+        lines.append(f"{prog}: the whole log is {exc.log}")
+    return lines
 
 
 class Step:
@@ -94,7 +107,7 @@ class Step:
 
     def _print(self, line: str, last: bool) -> None:
         if self.tty:
-            columns = os.get_terminal_size().columns or 80
+            columns = shutil.get_terminal_size().columns
             end = "\n" if last else ""
             sys.stdout.write("\r\x1b[K" + line[:columns - 1] + end)
         else:
@@ -105,10 +118,13 @@ class Step:
             cwd: Path | None = None,
             env: Mapping[str, str] | None = None,
             what: str | None = None,
-            on_line: Callable[[str], None] | None = None) -> None:
+            on_line: Callable[[str], None] | None = None,
+            own_group: bool = True) -> None:
         """Run a command into the log; raise StepFailed if it fails.
 
-        env is laid over the caller's environment.
+        env is laid over the caller's environment.  In a process group of
+        its own all that it started can be ended with it; but sudo's child
+        is beyond our reach and has to get the terminal's Ctrl-C itself.
         """
         words = [os.fspath(a) for a in argv]
         full_env = dict(os.environ)
@@ -116,31 +132,27 @@ class Step:
         full_env["LC_ALL"] = "C.UTF-8"
         if env:
             full_env.update(env)
+        proc: subprocess.Popen[str] | None = None
         with self.log.open("a", errors="replace") as log:
             log.write(f"$ {shlex.join(words)}\n")
             log.flush()
             try:
-                with subprocess.Popen(
-                        words, cwd=cwd, env=full_env,
-                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT, text=True,
-                        errors="replace") as proc:
-                    assert proc.stdout is not None
-                    try:
-                        for line in proc.stdout:
-                            log.write(line)
-                            if on_line is not None:
-                                on_line(line.rstrip("\n"))
-                        log.flush()
-                        code = proc.wait()
-                    except BaseException:
-                        proc.terminate()
-                        raise
-            except OSError as exc:
-                log.write(f"{exc}\n")
-                raise SetupError(
-                    f"cannot run {words[0]}: {exc.strerror}; "
-                    "scripts/setup deps installs what is missing") from exc
+                with stop.held():
+                    proc = _start(words, cwd, full_env, own_group)
+                assert proc.stdout is not None
+                for line in proc.stdout:
+                    log.write(line)
+                    if on_line is not None:
+                        on_line(line.rstrip("\n"))
+                log.flush()
+                code = proc.wait()
+            except BaseException:
+                if proc is not None and own_group:
+                    stop_group(proc)
+                elif proc is not None:
+                    # Cut off, it would die of the pipe with work half done.
+                    proc.communicate()
+                raise
         if code != 0:
             raise StepFailed(what or shlex.join(words[:3]), self.log, code)
 
@@ -160,6 +172,21 @@ class Step:
         return steps
 
 
+def _start(words: list[str], cwd: Path | None, env: dict[str, str],
+           own_group: bool) -> subprocess.Popen[str]:
+    """Start a step's command with its output in a pipe."""
+    try:
+        return subprocess.Popen(
+            words, cwd=cwd, env=env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", process_group=0 if own_group else None,
+            preexec_fn=die_with_parent(signal.SIGTERM))
+    except OSError as exc:
+        raise SetupError(
+            f"cannot run {words[0]}: {exc.strerror}; what is missing is "
+            f"installed by: {paths.script('setup', 'deps')}") from exc
+
+
 def capture(argv: Sequence[str | os.PathLike[str]],
             env: Mapping[str, str] | None = None) -> str:
     """A short command's output; SetupError with its words if it fails."""
@@ -167,7 +194,8 @@ def capture(argv: Sequence[str | os.PathLike[str]],
     full_env = dict(os.environ, LC_ALL="C.UTF-8", **(env or {}))
     try:
         done = subprocess.run(words, env=full_env, check=False, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True)
+                              errors="replace", stdin=subprocess.DEVNULL,
+                              capture_output=True)
     except OSError as exc:
         raise SetupError(f"cannot run {words[0]}: {exc.strerror}") from exc
     if done.returncode != 0:
