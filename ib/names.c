@@ -192,6 +192,7 @@ static const Name sa_attrs[] = {
     { IB_SA_SL_TO_VL_RECORD, "SLtoVLMappingTableRecord" },
     { IB_SA_SWITCH_INFO_RECORD, "SwitchInfoRecord" },
     { IB_SA_LFT_RECORD, "LinearForwardingTableRecord" },
+    { IB_SA_MFT_RECORD, "MulticastForwardingTableRecord" },
     { IB_SA_SM_INFO_RECORD, "SMInfoRecord" },
     { IB_SA_LINK_RECORD, "LinkRecord" },
     { IB_SA_GUID_INFO_RECORD, "GuidInfoRecord" },

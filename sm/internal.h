@@ -14,6 +14,7 @@
  *   sa.c         subnet administration: the door, and the simple records
  *   sa_path.c    PathRecord
  *   sa_mcast.c   MCMemberRecord and the groups
+ *   sa_service.c ServiceRecord
  *   rmpp.c       tables longer than a MAD
  */
 #ifndef SM_INTERNAL_H
@@ -358,6 +359,7 @@ struct Sm {
     GHashTable *group_by_mgid;
     SmGroup **group_by_mlid; /* [SM_MAX_GROUPS] */
     unsigned members;
+    GArray *services;
     int64_t sa_due, stranger_due;        /* of all, of ports unknown to us */
     unsigned sa_records;     /* looked at for the request at hand */
     GPtrArray *subscriptions;/* SmSubscription * */
@@ -445,6 +447,8 @@ void sm_switch_read_tables(Sm *sm, SmNode *node);
 void sm_switch_blank(SmNode *node);
 void sm_switch_free(SmSwitch *sw);
 SmSwitch *sm_switch_new(unsigned num_ports);
+/* Its multicast table as it has it: bits of 16 ports from 16 * position on. */
+uint16_t sm_mft_entry(const SmSwitch *sw, unsigned row, unsigned position);
 /* Asks for its tables, to write again what differs; how many SMPs. */
 unsigned sm_switch_verify(Sm *sm, SmNode *node);
 /* Largest number of groups the switches' tables have room for. */
@@ -528,6 +532,19 @@ uint16_t sm_mcast_get(Sm *sm, const SmClient *client,
 void sm_mcast_port_gone(Sm *sm, uint64_t guid);
 void sm_mcast_forget(Sm *sm);
 SmGroup *sm_group_find(const Sm *sm, const uint8_t mgid[16]);
+
+/* sa_service.c */
+#define SM_SERVICE_RECORD_LEN 176
+void sm_service_init(Sm *sm);
+void sm_service_fini(Sm *sm);
+void sm_service_forget(Sm *sm);
+uint16_t sm_service_set(Sm *sm, const SmClient *client,
+                        const IbSaHeader *header, uint8_t *data);
+uint16_t sm_service_delete(Sm *sm, const SmClient *client,
+                           const IbSaHeader *header, uint8_t *data);
+uint16_t sm_service_get(Sm *sm, const SmClient *client,
+                        const IbSaHeader *header, const uint8_t *data,
+                        SmRecords *records);
 
 /* rmpp.c */
 void sm_rmpp_init(Sm *sm);

@@ -92,6 +92,11 @@ static unsigned mft_rows_used(const SmSwitch *sw)
                  MIN(sw->info.mft_cap, SM_MAX_GROUPS));
 }
 
+uint16_t sm_mft_entry(const SmSwitch *sw, unsigned row, unsigned position)
+{
+    return sw->mft_dev[(size_t)row * sw->positions + position];
+}
+
 /* Reading */
 
 /* What it has is not known any more; said once until it is read again. */

@@ -31,6 +31,8 @@
 #define PORT_RECORD_LEN (4 + IB_PORT_INFO_LEN)
 #define SWITCH_RECORD_LEN (4 + IB_SWITCH_INFO_LEN)
 #define LFT_RECORD_LEN (8 + SM_LFT_BLOCK)
+#define MFT_RECORD_LEN (8 + IB_SMP_DATA_LEN)
+#define PKEY_RECORD_LEN (8 + IB_SMP_DATA_LEN)
 #define SM_RECORD_LEN (4 + IB_SM_INFO_LEN)
 #define LINK_RECORD_LEN 8
 #define INFORM_RECORD_LEN (24 + IB_INFORM_INFO_LEN)
@@ -39,7 +41,11 @@
 #define SA_RESP_TIME 17
 /* ClassPortInfo: CapabilityMask (15.2.2), CapabilityMask2. */
 #define SA_CAP_UD_MULTICAST (1u << 9)
+#define SA_CAP_CAPABILITY_MATCH (1u << 13)
 #define SA_CAP2_SEND_ONLY_FULL (1u << 3)
+/* AttributeModifier: of CapabilityMask only the bits given must be set. */
+#define CAPABILITY_MATCH (1u << 31)
+#define C_CAPABILITY (1u << 7)
 
 enum {
     RMPP_FLAG_ACTIVE = 1, RMPP_TYPE_DATA = 1,
@@ -121,6 +127,18 @@ static const SmComponent switch_components[] = {
 static const SmComponent lft_components[] = {
     { 0, 0, 16 },            /* LID */
     { 1, 16, 16 },           /* BlockNum */
+};
+
+static const SmComponent mft_components[] = {
+    { 0, 0, 16 },            /* LID */
+    { 1, 16, 4 },            /* Position */
+    { 3, 23, 9 },            /* BlockNum */
+};
+
+static const SmComponent pkey_components[] = {
+    { 0, 0, 16 },            /* LID */
+    { 1, 16, 16 },           /* BlockNum */
+    { 2, 32, 8 },            /* PortNum */
 };
 
 static const SmComponent sm_components[] = {
@@ -240,9 +258,20 @@ static void node_records(Sm *sm, const IbSaHeader *header,
     }
 }
 
-static void port_records(Sm *sm, const IbSaHeader *header,
+static void port_records(Sm *sm, const IbSaHeader *full_header,
                          const uint8_t *data, SmRecords *records)
 {
+    IbSaHeader of = *full_header, *header = &of;
+    uint32_t capability = 0;
+
+    if ((of.hdr.attr_mod & CAPABILITY_MATCH) &&
+        (of.component_mask & C_CAPABILITY)) {
+        IbPortInfo wanted;
+
+        ib_port_info_unpack(&wanted, data + 4);
+        capability = wanted.capability_mask;
+        of.component_mask &= ~(uint64_t)C_CAPABILITY;
+    }
     for (unsigned i = 0; i < sm->nodes->len; i++) {
         const SmNode *node = g_ptr_array_index(sm->nodes, i);
 
@@ -252,7 +281,8 @@ static void port_records(Sm *sm, const IbSaHeader *header,
             uint8_t record[PORT_RECORD_LEN] = { 0 };
             IbPortInfo info = port->info;
 
-            if (!end->known || !end->lid || !port->info_seen) {
+            if (!end->known || !end->lid || !port->info_seen ||
+                (info.capability_mask & capability) != capability) {
                 continue;
             }
             info.m_key = 0;               /* nobody's business */
@@ -295,6 +325,52 @@ static void lft_records(Sm *sm, const IbSaHeader *header,
             ib_put16(record + 2, first / SM_LFT_BLOCK);
             memcpy(record + 8, node->sw->lft_dev + first, SM_LFT_BLOCK);
             OFFER(lft_components);
+        }
+    }
+}
+
+static void mft_records(Sm *sm, const IbSaHeader *header,
+                        const uint8_t *data, SmRecords *records)
+{
+    for (unsigned i = 0; i < sm->switches->len; i++) {
+        const SmNode *node = g_ptr_array_index(sm->switches, i);
+        const SmSwitch *sw = node->sw;
+
+        for (unsigned j = 0; node->ports[0].lid &&
+             j < sw->mft_rows / SM_MFT_BLOCK * sw->positions; j++) {
+            unsigned block = j / sw->positions, position = j % sw->positions;
+            uint8_t record[MFT_RECORD_LEN] = { 0 };
+
+            ib_put16(record, node->ports[0].lid);
+            ib_put16(record + 2, position << 12 | block);
+            for (unsigned k = 0; k < SM_MFT_BLOCK; k++) {
+                ib_put16(record + 8 + 2 * k,
+                         sm_mft_entry(sw, block * SM_MFT_BLOCK + k,
+                                      position));
+            }
+            OFFER(mft_components);
+        }
+    }
+}
+
+/* First blocks, as last read by a sweep. */
+static void pkey_records(Sm *sm, const IbSaHeader *header,
+                         const uint8_t *data, SmRecords *records)
+{
+    for (unsigned i = 0; i < sm->nodes->len; i++) {
+        const SmNode *node = g_ptr_array_index(sm->nodes, i);
+
+        for (unsigned j = 0; j <= node->num_ports; j++) {
+            const SmPort *port = &node->ports[j];
+            uint8_t record[PKEY_RECORD_LEN] = { 0 };
+
+            if (!port->known || !port->lid || !port->pkeys_known) {
+                continue;
+            }
+            ib_put16(record, port->lid);
+            record[4] = port->num;
+            memcpy(record + 8, port->pkeys, sizeof(port->pkeys));
+            OFFER(pkey_components);
         }
     }
 }
@@ -372,7 +448,7 @@ static void class_port_info(Sm *sm, uint8_t *data)
     IbClassPortInfo info = {
         .base_version = 1,
         .class_version = 2,
-        .capability_mask = SA_CAP_UD_MULTICAST,
+        .capability_mask = SA_CAP_UD_MULTICAST | SA_CAP_CAPABILITY_MATCH,
         .capability_mask2 = SA_CAP2_SEND_ONLY_FULL,
         .resp_time = SA_RESP_TIME,
     };
@@ -430,22 +506,35 @@ static void respond_table(Sm *sm, const SmClient *client, IbSaHeader *header,
 typedef void RecordsFn(Sm *sm, const IbSaHeader *header, const uint8_t *data,
                        SmRecords *records);
 
+typedef uint16_t GetFn(Sm *sm, const SmClient *client,
+                       const IbSaHeader *header, const uint8_t *data,
+                       SmRecords *records);
+typedef uint16_t ChangeFn(Sm *sm, const SmClient *client,
+                          const IbSaHeader *header, uint8_t *data);
+
 typedef struct RecordKind {
     uint16_t attr;
     uint16_t len;
-    RecordsFn *fn;           /* NULL: has rules of its own */
+    RecordsFn *fn;           /* read from the database, or ... */
+    GetFn *get;              /* ... has rules of its own */
+    ChangeFn *set, *delete;
 } RecordKind;
 
 static const RecordKind kinds[] = {
-    { IB_SA_NODE_RECORD, NODE_RECORD_LEN, node_records },
-    { IB_SA_PORT_INFO_RECORD, PORT_RECORD_LEN, port_records },
-    { IB_SA_SWITCH_INFO_RECORD, SWITCH_RECORD_LEN, switch_records },
-    { IB_SA_LFT_RECORD, LFT_RECORD_LEN, lft_records },
-    { IB_SA_SM_INFO_RECORD, SM_RECORD_LEN, sm_records },
-    { IB_SA_LINK_RECORD, LINK_RECORD_LEN, link_records },
-    { IB_SA_INFORM_INFO_RECORD, INFORM_RECORD_LEN, inform_records },
-    { IB_SA_PATH_RECORD, IB_PATH_RECORD_LEN, NULL },
-    { IB_SA_MCMEMBER_RECORD, IB_MCMEMBER_RECORD_LEN, NULL },
+    { IB_SA_NODE_RECORD, NODE_RECORD_LEN, .fn = node_records },
+    { IB_SA_PORT_INFO_RECORD, PORT_RECORD_LEN, .fn = port_records },
+    { IB_SA_SWITCH_INFO_RECORD, SWITCH_RECORD_LEN, .fn = switch_records },
+    { IB_SA_LFT_RECORD, LFT_RECORD_LEN, .fn = lft_records },
+    { IB_SA_MFT_RECORD, MFT_RECORD_LEN, .fn = mft_records },
+    { IB_SA_PKEY_TABLE_RECORD, PKEY_RECORD_LEN, .fn = pkey_records },
+    { IB_SA_SM_INFO_RECORD, SM_RECORD_LEN, .fn = sm_records },
+    { IB_SA_LINK_RECORD, LINK_RECORD_LEN, .fn = link_records },
+    { IB_SA_INFORM_INFO_RECORD, INFORM_RECORD_LEN, .fn = inform_records },
+    { IB_SA_PATH_RECORD, IB_PATH_RECORD_LEN, .get = sm_sa_path },
+    { IB_SA_MCMEMBER_RECORD, IB_MCMEMBER_RECORD_LEN, .get = sm_mcast_get,
+      .set = sm_mcast_set, .delete = sm_mcast_delete },
+    { IB_SA_SERVICE_RECORD, SM_SERVICE_RECORD_LEN, .get = sm_service_get,
+      .set = sm_service_set, .delete = sm_service_delete },
 };
 
 static const RecordKind *find_kind(uint16_t attr)
@@ -469,10 +558,8 @@ static void query(Sm *sm, const SmClient *client, IbSaHeader *header,
 
     if (kind->fn) {
         kind->fn(sm, header, data, &records);
-    } else if (kind->attr == IB_SA_PATH_RECORD) {
-        status = sm_sa_path(sm, client, header, data, &records);
     } else {
-        status = sm_mcast_get(sm, client, header, data, &records);
+        status = kind->get(sm, client, header, data, &records);
     }
     sm->sa_records = records.examined;
     if (status == IB_MAD_STATUS_OK && records.overflow) {
@@ -532,15 +619,15 @@ static void serve(Sm *sm, SmClient *client, IbSaHeader *header,
             memset(data, 0, sizeof(data));
             ib_inform_info_pack(data, &info);
             record_len = IB_INFORM_INFO_LEN;
-        } else if (header->hdr.attr_id == IB_SA_MCMEMBER_RECORD) {
-            status = sm_mcast_set(sm, client, header, data);
-            record_len = IB_MCMEMBER_RECORD_LEN;
+        } else if (kind && kind->set) {
+            status = kind->set(sm, client, header, data);
+            record_len = kind->len;
         }
         break;
     case IB_METHOD_DELETE:
-        if (header->hdr.attr_id == IB_SA_MCMEMBER_RECORD) {
-            status = sm_mcast_delete(sm, client, header, data);
-            record_len = IB_MCMEMBER_RECORD_LEN;
+        if (kind && kind->delete) {
+            status = kind->delete(sm, client, header, data);
+            record_len = kind->len;
         }
         break;
     default:

@@ -232,6 +232,7 @@ void sm_set_state(Sm *sm, SmState state, const char *why)
         sm_rmpp_abort_all(sm);
         sm_subscriptions_clear(sm);
         sm_mcast_forget(sm);
+        sm_service_forget(sm);
     }
 }
 
@@ -399,6 +400,7 @@ Sm *sm_new(IbClock *clock, const SmOptions *options, const SmOps *ops,
     sm_rmpp_init(sm);
     sm_notice_init(sm);
     sm_mcast_init(sm);
+    sm_service_init(sm);
     ib_sma_init(&sm->sma, clock, IB_NODE_CA, SM_OWN_PORT,
                 sm->opts.node_guid, sm->opts.description, &sma_ops, sm);
     sm->opts.description = NULL;          /* the SMA has its copy */
@@ -419,6 +421,7 @@ void sm_free(Sm *sm)
     sm_notice_fini(sm);
     sm_rmpp_fini(sm);
     sm_mcast_fini(sm);
+    sm_service_fini(sm);
     sm_transport_fini(sm);
     ib_timer_fini(&sm->wake);
     ib_sma_fini(&sm->sma);
@@ -618,6 +621,7 @@ void sm_get_stats(const Sm *sm, SmStats *stats)
     stats->subscriptions = sm->subscriptions->len;
     stats->groups = sm->groups->len;
     stats->members = sm->members;
+    stats->services = sm->services->len;
     stats->rmpp_active = 0;
     for (unsigned i = 0; i < SM_MAX_RMPP; i++) {
         stats->rmpp_active += sm->rmpp[i].used;

@@ -45,6 +45,8 @@
 #define SM_MAX_GROUPS 1024u
 #define SM_MAX_MEMBERS 65536u        /* of all multicast groups together */
 #define SM_MAX_GROUPS_PER_PORT 128u  /* that it is a member of */
+#define SM_MAX_SERVICES 1024u        /* ServiceRecords */
+#define SM_MAX_SERVICES_PER_PORT 32u
 #define SM_MAX_RMPP 32u              /* table responses under way */
 #define SM_MAX_RMPP_BYTES (4u << 20) /* of one table response */
 #define SM_MAX_PATH_PAIRS 262144u    /* port pairs examined by one query */
@@ -148,7 +150,8 @@ typedef struct SmStats {
     uint64_t reports_sent, reports_answered, reports_failed;
     uint64_t reports_dropped;
     uint64_t rmpp_segments, rmpp_aborted;
-    unsigned nodes, switches, subscriptions, groups, members, rmpp_active;
+    unsigned nodes, switches, subscriptions, groups, members, services;
+    unsigned rmpp_active;
 } SmStats;
 void sm_get_stats(const Sm *sm, SmStats *stats);
 

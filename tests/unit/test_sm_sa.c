@@ -193,6 +193,45 @@ static void test_path_table(Rig *rig, const void *unused)
     g_byte_array_free(bytes, true);
 }
 
+/* Multicast groups joined and left */
+
+enum { MC_MGID = 1 << 0, MC_PORT_GID = 1 << 1, MC_QKEY = 1 << 2,
+       MC_TCLASS = 1 << 6, MC_PKEY = 1 << 7, MC_SL = 1 << 12,
+       MC_FLOW = 1 << 13, MC_JOIN = 1 << 16, MC_MTU = 3 << 4,
+       MC_JOINS = MC_MGID | MC_PORT_GID | MC_JOIN,
+       MC_CREATES = MC_JOINS | MC_QKEY | MC_TCLASS | MC_PKEY | MC_SL |
+                    MC_FLOW };
+
+static const uint8_t ipoib_mgid[16] = {
+    0xFF, 0x12, 0x40, 0x1B, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0,
+    0xFF, 0xFF, 0xFF, 0xFF,
+};
+static const uint8_t my_mgid[16] = {
+    0xFF, 0x12, 0xA0, 0x1B, 0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+};
+
+static int mcast(LabHost *host, unsigned port, unsigned method,
+                 const uint8_t mgid[16], unsigned join_state, uint64_t mask,
+                 IbMcMemberRecord *rec)
+{
+    IbSaHeader header = ask(method, IB_SA_MCMEMBER_RECORD, mask);
+    uint8_t data[IB_SA_DATA_LEN] = { 0 }, reply[IB_SA_DATA_LEN];
+    IbMcMemberRecord want = {
+        .qkey = 0x1234, .pkey = 0xFFFF, .mtu_selector = 2, .mtu = 4,
+        .join_state = join_state,
+    };
+    int status;
+
+    memcpy(want.mgid, mgid, 16);
+    lab_gid(host, port, want.port_gid);
+    ib_mcmember_record_pack(data, &want);
+    status = lab_sa(host, port, &header, data, reply);
+    if (status == 0 && rec) {
+        ib_mcmember_record_unpack(rec, reply);
+    }
+    return status;
+}
+
 /* Other records */
 
 static void test_records(Rig *rig, const void *unused)
@@ -205,6 +244,9 @@ static void test_records(Rig *rig, const void *unused)
         { IB_SA_PORT_INFO_RECORD, 72, 6 + 9 + 25 },
         { IB_SA_SWITCH_INFO_RECORD, 24, 2 },
         { IB_SA_LFT_RECORD, 72, 2 },
+        { IB_SA_MFT_RECORD, 72, 3 },
+        { IB_SA_PKEY_TABLE_RECORD, 72, 8 },
+        { IB_SA_SERVICE_RECORD, 176, 0 },
         { IB_SA_SM_INFO_RECORD, 32, 1 },
         { IB_SA_LINK_RECORD, 8, 14 },
         { IB_SA_INFORM_INFO_RECORD, 64, 0 },
@@ -279,14 +321,180 @@ static void test_port_record(Rig *rig, const void *unused)
                     IB_SA_STATUS_NO_RECORDS);
 }
 
+/* All that the mask names, or, by the modifier, at least the bits given. */
+static void test_capability_match(Rig *rig, const void *unused)
+{
+    IbSaHeader header = ask(0, IB_SA_PORT_INFO_RECORD, 1 << 7);
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    GByteArray *bytes;
+    int status;
+
+    ib_put32(data + 4 + 20, IB_CAP_SM);
+    bytes = lab_sa_table(rig->alice, 1, &header, data, &status);
+    g_assert_cmpuint(bytes->len, ==, 0);
+    g_byte_array_free(bytes, true);
+    header = ask(0, IB_SA_PORT_INFO_RECORD, 1 << 7);
+    header.hdr.attr_mod = 1u << 31;
+    bytes = lab_sa_table(rig->alice, 1, &header, data, &status);
+    g_assert_cmpuint(bytes->len, ==, 72);
+    g_assert_cmpuint(ib_get16(bytes->data), ==, sm_lid(lab_sm(rig->lab)));
+    g_byte_array_free(bytes, true);
+}
+
+static uint16_t switch_lid(const Rig *rig, const char *name)
+{
+    int node = topology_find_node(rig->lab->topology, name);
+
+    return fabric_switch_sma(rig->lab->fabric, node)->ports[0].info.lid;
+}
+
+static void test_mft_record(Rig *rig, const void *unused)
+{
+    IbSaHeader header = ask(IB_METHOD_GET, IB_SA_MFT_RECORD,
+                            1 << 0 | 1 << 1 | 1 << 3);
+    uint8_t data[IB_SA_DATA_LEN] = { 0 }, reply[IB_SA_DATA_LEN];
+
+    /* Ports 17 and 18 of rail2 join the broadcast group. */
+    g_assert_cmpint(mcast(rig->alice, 2, IB_METHOD_SET, ipoib_mgid, 1,
+                          MC_JOINS, NULL), ==, 0);
+    g_assert_cmpint(mcast(rig->bob, 2, IB_METHOD_SET, ipoib_mgid, 1,
+                          MC_JOINS, NULL), ==, 0);
+    ib_put16(data, switch_lid(rig, "rail2"));
+    ib_put16(data + 2, 1 << 12);          /* position 1, block 0 */
+    g_assert_cmpint(lab_sa(rig->carol, 1, &header, data, reply), ==, 0);
+    g_assert_cmpmem(reply, 4, data, 4);
+    g_assert_cmphex(ib_get16(reply + 8), ==, 1 << 1 | 1 << 2);
+    g_assert_cmphex(ib_get16(reply + 10), ==, 0);
+    data[3] = 1;                          /* block 1 */
+    header = ask(IB_METHOD_GET, IB_SA_MFT_RECORD, 1 << 0 | 1 << 1 | 1 << 3);
+    g_assert_cmpint(lab_sa(rig->carol, 1, &header, data, reply), ==,
+                    IB_SA_STATUS_NO_RECORDS);
+}
+
+static void test_pkey_record(Rig *rig, const void *unused)
+{
+    IbSaHeader header = ask(IB_METHOD_GET, IB_SA_PKEY_TABLE_RECORD,
+                            1 << 0 | 1 << 1 | 1 << 2);
+    uint8_t data[IB_SA_DATA_LEN] = { 0 }, reply[IB_SA_DATA_LEN];
+
+    rig->bob->sma.ports[2].pkeys[31] = 0x8005;
+    sm_sweep(lab_sm(rig->lab));
+    lab_settle(rig->lab, 1 * IB_SEC);
+    ib_put16(data, lab_lid(rig->bob, 2));
+    data[4] = 2;
+    g_assert_cmpint(lab_sa(rig->alice, 1, &header, data, reply), ==, 0);
+    g_assert_cmpmem(reply, 8, data, 8);
+    g_assert_cmphex(ib_get16(reply + 8), ==, 0xFFFF);
+    g_assert_cmphex(ib_get16(reply + 8 + 62), ==, 0x8005);
+}
+
+/* ServiceRecord: @who says it of @port; ServiceID @id, lease, key. */
+static int service(LabHost *who, unsigned port, LabHost *of, unsigned method,
+                   uint64_t id, uint32_t lease, uint8_t key, uint64_t mask,
+                   uint8_t reply[IB_SA_DATA_LEN])
+{
+    IbSaHeader header = ask(method, IB_SA_SERVICE_RECORD, mask);
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+
+    ib_put64(data, id);
+    lab_gid(of, port, data + 8);
+    ib_put32(data + 28, lease);
+    data[32 + 15] = key;
+    strcpy((char *)data + 48, "printer");
+    data[112] = 11;                       /* ServiceData8.1 */
+    ib_put64(data + 168, 22);             /* ServiceData64.2 */
+    return lab_sa(who, port, &header, data, reply);
+}
+
+enum { SR_ID = 1, SR_GID = 2, SR_LEASE = 1 << 4, SR_KEY = 1 << 5,
+       SR_NAME = 1 << 6, SR_DATA8_1 = 1 << 7 };
+#define SR_DATA64_2 (UINT64_C(1) << 36)
+#define SR_SET (SR_ID | SR_GID | SR_LEASE | SR_KEY | SR_NAME | SR_DATA8_1 | \
+                SR_DATA64_2)
+
+static unsigned services(Rig *rig)
+{
+    SmStats stats;
+
+    sm_get_stats(lab_sm(rig->lab), &stats);
+    return stats.services;
+}
+
+static void test_service(Rig *rig, const void *unused)
+{
+    LabHost *alice = rig->alice, *bob = rig->bob;
+    uint8_t reply[IB_SA_DATA_LEN];
+
+    /* Whose, and of what, must be said; for oneself only. */
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 10, 3,
+                            SR_SET & ~SR_GID, reply), ==,
+                    IB_SA_STATUS_COMPONENTS);
+    g_assert_cmpint(service(alice, 1, bob, IB_METHOD_SET, 7, 10, 3, SR_SET,
+                            reply), ==, IB_SA_STATUS_REQ_INVALID);
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 0, 3, SR_SET,
+                            reply), ==, IB_SA_STATUS_REQ_INVALID);
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 10, 3, SR_SET,
+                            reply), ==, 0);
+    g_assert_cmphex(ib_get16(reply + 24), ==, 0xFFFF);
+    g_assert_cmpuint(services(rig), ==, 1);
+    /* Found by name and data; the key is nobody else's business. */
+    lab_run(rig->lab, 3500 * IB_MSEC);
+    g_assert_cmpint(service(bob, 1, alice, IB_METHOD_GET, 0, 0, 0,
+                            SR_NAME | SR_DATA8_1 | SR_DATA64_2, reply), ==,
+                    0);
+    g_assert_cmpuint(ib_get64(reply), ==, 7);
+    g_assert_cmpuint(ib_get32(reply + 28), ==, 7);       /* of its lease */
+    g_assert_cmpuint(reply[47], ==, 0);
+    g_assert_cmpstr((char *)reply + 48, ==, "printer");
+    g_assert_cmpint(service(bob, 1, alice, IB_METHOD_GET, 8, 0, 0, SR_ID,
+                            reply), ==, IB_SA_STATUS_NO_RECORDS);
+    /* Only who knows the key renews or ends it. */
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 99, 4, SR_SET,
+                            reply), ==, IB_SA_STATUS_REQ_INVALID);
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_DELETE, 7, 0, 4,
+                            SR_ID | SR_GID | SR_KEY, reply), ==,
+                    IB_SA_STATUS_REQ_INVALID);
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 20, 3, SR_SET,
+                            reply), ==, 0);
+    lab_run(rig->lab, 15 * IB_SEC);
+    g_assert_cmpint(service(bob, 1, alice, IB_METHOD_GET, 7, 0, 0, SR_ID,
+                            reply), ==, 0);
+    lab_run(rig->lab, 6 * IB_SEC);
+    g_assert_cmpint(service(bob, 1, alice, IB_METHOD_GET, 7, 0, 0, SR_ID,
+                            reply), ==, IB_SA_STATUS_NO_RECORDS);
+    g_assert_cmpuint(services(rig), ==, 0);
+    /* Without a lease it stays, until it is deleted. */
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, 7, 0, 3,
+                            SR_SET & ~SR_LEASE, reply), ==, 0);
+    g_assert_cmphex(ib_get32(reply + 28), ==, 0xFFFFFFFF);
+    lab_run(rig->lab, 3600 * IB_SEC);
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_DELETE, 7, 0, 3,
+                            SR_ID | SR_GID | SR_KEY, reply), ==, 0);
+    g_assert_cmpstr((char *)reply + 48, ==, "printer");
+    g_assert_cmpint(service(alice, 1, alice, IB_METHOD_DELETE, 7, 0, 3,
+                            SR_ID | SR_GID | SR_KEY, reply), ==,
+                    IB_SA_STATUS_NO_RECORDS);
+    /* Not more than so many. */
+    for (unsigned i = 0; i < 2 * SM_MAX_SERVICES_PER_PORT; i++) {
+        g_assert_cmpint(service(alice, 1, alice, IB_METHOD_SET, i, 10, 3,
+                                SR_SET, reply), ==,
+                        i < SM_MAX_SERVICES_PER_PORT
+                        ? 0 : IB_SA_STATUS_NO_RESOURCES);
+    }
+    g_assert_cmpint(service(bob, 1, bob, IB_METHOD_SET, 7, 10, 3, SR_SET,
+                            reply), ==, 0);
+    g_assert_cmpint(service(bob, 1, alice, IB_METHOD_GET, 7, 0, 0, SR_ID,
+                            reply), ==, IB_SA_STATUS_TOO_MANY);
+}
+
 static void test_class_port_info(Rig *rig, const void *unused)
 {
     IbSaHeader header = ask(IB_METHOD_GET, IB_ATTR_CLASS_PORT_INFO, 0);
     uint8_t reply[IB_SA_DATA_LEN];
 
     g_assert_cmpint(lab_sa(rig->alice, 1, &header, NULL, reply), ==, 0);
-    /* UD multicast; send-only full members; 0.5 s. */
-    g_assert_cmphex(ib_get32(reply), ==, 0x01020200);
+    /* UD multicast, CapabilityMask match; send-only full members; 0.5 s. */
+    g_assert_cmphex(ib_get32(reply), ==, 0x01022200);
     g_assert_cmphex(ib_get32(reply + 4), ==, 8 << 5 | 17);
 }
 
@@ -496,43 +704,6 @@ static void test_rmpp_broken(Rig *rig, const void *unused)
 }
 
 /* Multicast */
-
-enum { MC_MGID = 1 << 0, MC_PORT_GID = 1 << 1, MC_QKEY = 1 << 2,
-       MC_TCLASS = 1 << 6, MC_PKEY = 1 << 7, MC_SL = 1 << 12,
-       MC_FLOW = 1 << 13, MC_JOIN = 1 << 16, MC_MTU = 3 << 4,
-       MC_JOINS = MC_MGID | MC_PORT_GID | MC_JOIN,
-       MC_CREATES = MC_JOINS | MC_QKEY | MC_TCLASS | MC_PKEY | MC_SL |
-                    MC_FLOW };
-
-static const uint8_t ipoib_mgid[16] = {
-    0xFF, 0x12, 0x40, 0x1B, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0,
-    0xFF, 0xFF, 0xFF, 0xFF,
-};
-static const uint8_t my_mgid[16] = {
-    0xFF, 0x12, 0xA0, 0x1B, 0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
-};
-
-static int mcast(LabHost *host, unsigned port, unsigned method,
-                 const uint8_t mgid[16], unsigned join_state, uint64_t mask,
-                 IbMcMemberRecord *rec)
-{
-    IbSaHeader header = ask(method, IB_SA_MCMEMBER_RECORD, mask);
-    uint8_t data[IB_SA_DATA_LEN] = { 0 }, reply[IB_SA_DATA_LEN];
-    IbMcMemberRecord want = {
-        .qkey = 0x1234, .pkey = 0xFFFF, .mtu_selector = 2, .mtu = 4,
-        .join_state = join_state,
-    };
-    int status;
-
-    memcpy(want.mgid, mgid, 16);
-    lab_gid(host, port, want.port_gid);
-    ib_mcmember_record_pack(data, &want);
-    status = lab_sa(host, port, &header, data, reply);
-    if (status == 0 && rec) {
-        ib_mcmember_record_unpack(rec, reply);
-    }
-    return status;
-}
 
 static bool group_reaches(LabHost *from, unsigned from_port, uint16_t mlid,
                           LabHost *to, unsigned to_port, unsigned *copies)
@@ -1253,6 +1424,10 @@ int main(int argc, char **argv)
     ADD("/sa/records", test_records);
     ADD("/sa/node-record", test_node_record);
     ADD("/sa/port-record", test_port_record);
+    ADD("/sa/capability-match", test_capability_match);
+    ADD("/sa/mft-record", test_mft_record);
+    ADD("/sa/pkey-record", test_pkey_record);
+    ADD("/sa/service", test_service);
     ADD("/sa/class-port-info", test_class_port_info);
     ADD("/sa/inform-record", test_inform_record);
     ADD("/sa/bad-requests", test_bad_requests);
