@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "host.h"
 #include "ib/bytes.h"
@@ -198,13 +199,13 @@ Host *host_new(const HostOptions *options, IbClock *clock)
         host_die(h, "no memory for an adapter");
     }
     for (unsigned p = 1; p <= h->config.num_ports; p++) {
-        void *memory;
-
-        if (posix_memalign(&memory, 64, sizeof(IbLinkPortMemory)) != 0) {
+        /* As the fabric's: zeroes, and no memory before it is touched. */
+        h->memory[p] = mmap(NULL, sizeof(IbLinkPortMemory),
+                            PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (h->memory[p] == MAP_FAILED) {
             host_die(h, "no memory for port %u", p);
         }
-        h->memory[p] = memory;
-        memset(memory, 0, sizeof(IbLinkPortMemory));
         h->wants_link[p] = ehca_port_wants_link(h->adapter, p);
     }
     return h;
@@ -220,7 +221,7 @@ void host_free(Host *h)
     }
     ehca_free(h->adapter);
     for (unsigned p = 1; p <= h->config.num_ports; p++) {
-        free(h->memory[p]);
+        munmap(h->memory[p], sizeof(IbLinkPortMemory));
     }
     for (unsigned i = 0; i < HOST_MAX_QPS; i++) {
         free(h->qps[i]);
@@ -296,8 +297,9 @@ void host_attach(Host *h, unsigned port)
 {
     IbRing tx, rx;
 
-    ib_ring_format(&h->memory[port]->to_fabric);
-    ib_ring_format(&h->memory[port]->to_node);
+    /* The counters only: slots are written before they are read. */
+    memset(&h->memory[port]->to_fabric, 0, offsetof(IbRingShared, slots));
+    memset(&h->memory[port]->to_node, 0, offsetof(IbRingShared, slots));
     ib_ring_init_producer(&tx, &h->memory[port]->to_fabric);
     ib_ring_init_consumer(&rx, &h->memory[port]->to_node);
     ehca_port_attach(h->adapter, port, &tx, &rx);
