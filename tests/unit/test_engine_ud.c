@@ -482,24 +482,38 @@ static void base_qp(Bench *b, HostQp *srq)
     }
 }
 
-static void test_srq(void)
+/* An RC QP at host 0, connected to one at host 1 that uses @srq. */
+static void srq_connect(Bench *b, HostQp *srq)
 {
-    Bench *b = bench_new_bare();
-    HostQp *srq = srq_new(b, 8, 3);
-    HostPath path[2];
-    HostCqe cqe;
+    HostPath path;
 
     b->qps[1] = g_new0(HostQp, 1);
     base_qp(b, srq);
     b->qps[0] = host_qp_new(b->pair->hosts[0], EHCA_SERVICE_RC, b->cqs[0],
                             b->cqs[0], 16, 16);
     for (unsigned h = 0; h < 2; h++) {
-        host_pair_path(h, 0, &path[h]);
+        host_pair_path(h, 0, &path);
         g_assert_cmpint(host_qp_init(b->qps[h], 1), ==, 0);
-        g_assert_cmpint(host_qp_rtr(b->qps[h], &path[h], NULL, EHCA_MTU_2048,
+        g_assert_cmpint(host_qp_rtr(b->qps[h], &path, NULL, EHCA_MTU_2048,
                                     b->qps[!h]->qpn, 0), ==, 0);
-        g_assert_cmpint(host_qp_rts(b->qps[h], &path[h], 0, false), ==, 0);
+        g_assert_cmpint(host_qp_rts(b->qps[h], &path, 0, false), ==, 0);
     }
+}
+
+static void srq_end(Bench *b, HostQp *srq)
+{
+    g_free(b->qps[1]);
+    g_free(srq);
+    bench_free(b);
+}
+
+static void test_srq(void)
+{
+    Bench *b = bench_new_bare();
+    HostQp *srq = srq_new(b, 8, 3);
+    HostCqe cqe;
+
+    srq_connect(b, srq);
     for (unsigned i = 0; i < 6; i++) {
         HostRecvWr rr = {
             .wr_id = 100 + i, .num_sges = 1,
@@ -533,9 +547,7 @@ static void test_srq(void)
                             i ? srq->handle : b->qps[1]->handle },
             (uint64_t[9]) { 0 }), ==, 0);
     }
-    g_free(b->qps[1]);
-    g_free(srq);
-    bench_free(b);
+    srq_end(b, srq);
 }
 
 static bool only_first(void *opaque, unsigned end, uint8_t *p, size_t *len)
@@ -565,22 +577,9 @@ static void test_srq_stopped(void)
             .wr_id = 100, .num_sges = 1,
             .sges = { host_sge(b->mrs[1], 0, 9000) },
         };
-        HostPath path[2];
         HostCqe cqe;
 
-        b->qps[1] = g_new0(HostQp, 1);
-        base_qp(b, srq);
-        b->qps[0] = host_qp_new(b->pair->hosts[0], EHCA_SERVICE_RC,
-                                b->cqs[0], b->cqs[0], 16, 16);
-        for (unsigned h = 0; h < 2; h++) {
-            host_pair_path(h, 0, &path[h]);
-            g_assert_cmpint(host_qp_init(b->qps[h], 1), ==, 0);
-            g_assert_cmpint(host_qp_rtr(b->qps[h], &path[h], NULL,
-                                        EHCA_MTU_2048, b->qps[!h]->qpn, 0),
-                            ==, 0);
-            g_assert_cmpint(host_qp_rts(b->qps[h], &path[h], 0, false), ==,
-                            0);
-        }
+        srq_connect(b, srq);
         host_post_recv(srq, &rr);
         host_ring(srq);
         b->pair->cables[0]->filter = only_first;
@@ -612,10 +611,130 @@ static void test_srq_stopped(void)
             g_assert_false(bench_cqe(b, 1, &cqe, IB_MSEC));
         }
         g_assert_cmpint(free_resource(host, srq->handle), ==, 0);
-        g_free(b->qps[1]);
-        g_free(srq);
-        bench_free(b);
+        srq_end(b, srq);
     }
+}
+
+/*
+ * WQEs of an SRQ are finished in any order, so the ring comes round to the
+ * slot of one that is still in work: what the guest writes there is the next
+ * WQE, not this one.
+ */
+static void test_srq_slot_reused(void)
+{
+    Bench *b = bench_new_bare();
+    HostQp *srq = srq_new(b, 8, 0);
+    Host *host = b->pair->hosts[1];
+    HostRecvWr rr = {
+        .wr_id = 100, .num_sges = 2,
+        .sges = { host_sge(b->mrs[1], 0, 3000),
+                  host_sge(b->mrs[1], 3000, 6000) },
+    };
+    HostCqe cqe;
+
+    srq_connect(b, srq);
+    host_post_recv(srq, &rr);
+    host_ring(srq);
+    bench_fill(b, 0, DATA, 9000, 5);
+    b->pair->cables[0]->filter = only_first;
+    bench_send(b, 0, 1, EHCA_WQE_OPTYPE_SEND, 0, DATA, 9000, 0);
+    bench_run(b, 10 * IB_USEC);
+    rr.wr_id = 200;
+    rr.sges[0] = host_sge(b->mrs[1], BUFFER, 9000);
+    rr.num_sges = 1;
+    srq->rq.next = 0;
+    host_post_recv(srq, &rr);
+    srq->rq_new = 0;
+    b->pair->cables[0]->filter = NULL;
+    g_assert_true(bench_cqe(b, 1, &cqe, IB_SEC));
+    g_assert_cmphex(cqe.status, ==, 0);
+    g_assert_cmpuint(cqe.wr_id, ==, 100);
+    g_assert_true(bench_same(b, DATA, 0, 9000));
+    for (unsigned i = 0; i < 9000; i++) {
+        g_assert_cmphex(b->mrs[1]->bytes[BUFFER + i], ==, 0);
+    }
+    g_assert_cmpint(free_resource(host, b->qps[1]->handle), ==, 0);
+    srq_end(b, srq);
+}
+
+/* So an SRQ's WQEs have no more entries than are kept of one (5.3). */
+static void test_srq_sges(void)
+{
+    Bench *b = bench_new_bare();
+    Host *host = b->pair->hosts[1];
+
+    for (uint64_t sges = 0; sges < 8; sges++) {
+        uint64_t in[9] = {
+            host->config.handle,
+            EHCA_RT_QP | (uint64_t)EHCA_QPKIND_SRQ << EHCA_ALLOC_QP_KIND_SHIFT |
+            (uint64_t)EHCA_SIGT_PER_WQE << EHCA_ALLOC_QP_SIGT_SHIFT,
+            0, 0, host->eq_handle, HOST_PD,
+            (uint64_t)2 << 48 | (uint64_t)9 << 32 | sges << 16,
+        };
+        uint64_t out[9];
+
+        g_assert_cmpint(host_hcall(host, EHCA_H_ALLOC_RESOURCE, in, out), ==,
+                        sges <= 4 ? 0 : EHCA_RC_PARAMETER);
+    }
+    bench_free(b);
+}
+
+static bool no_last(void *opaque, unsigned end, uint8_t *p, size_t *len)
+{
+    return p[0] >> 4 == IB_VL_MANAGEMENT ||
+           (p[8] & IB_OP_MASK) != IB_OP_SEND_LAST;
+}
+
+/*
+ * Consumers of an SRQ take event 0x05 for "last WQE reached": no CQE may come
+ * behind it, so none of the EQ's entries for the CQ either.
+ */
+static void test_srq_last_wqe(void)
+{
+    Bench *b = bench_new_bare();
+    HostQp *srq = srq_new(b, 8, 0);
+    Host *host = b->pair->hosts[1];
+    HostMr *mr = host_mr_new(host, 131072, EHCA_MR_REMOTE_READ);
+    HostRecvWr rr = {
+        .wr_id = 100, .num_sges = 1,
+        .sges = { host_sge(b->mrs[1], 0, 20000) },
+    };
+    HostSendWr read = {
+        .wr_id = 1, .optype = EHCA_WQE_OPTYPE_RDMA_READ, .num_sges = 1,
+        .sges = { host_sge(b->mrs[0], 0, 65536) },
+        .raddr = mr->iova, .rkey = mr->rkey,
+    };
+    uint64_t completion, error;
+    unsigned next;
+    HostCqe cqe;
+
+    srq_connect(b, srq);
+    b->pair->cables[0]->filter = no_last;
+    bench_events(b);
+    next = host->eq.next;
+    host_cq_arm(b->cqs[1], false);
+    host_post_recv(srq, &rr);
+    host_ring(srq);
+    post(b->qps[0], &read);
+    bench_send(b, 0, 2, EHCA_WQE_OPTYPE_SEND, 0, DATA, 20000, 0);
+    host_run(b->pair->hosts[0]);
+    host_cable_run(b->pair->cables[0]);
+    /* Half a SEND is in, and what the READ wants is gone. */
+    while (host_qp_field(b->qps[1], EHCA_QPCB_RECEIVE_PSN) < 32 + 2) {
+        host_run_budget(host, 2);
+    }
+    g_assert_cmpint(free_resource(host, mr->handle), ==, 0);
+    bench_run(b, IB_MSEC);
+    g_assert_true(bench_cqe(b, 1, &cqe, 0));
+    g_assert_cmphex(cqe.status, ==, 0x80000005);
+    completion = ib_get64(host_ptr(host, host->eq.pages[0] + 8 * next));
+    error = ib_get64(host_ptr(host, host->eq.pages[0] + 8 * (next + 1)));
+    g_assert_cmphex(completion & EHCA_EQE_COMPLETION, !=, 0);
+    g_assert_cmphex(error >> EHCA_EQE_ID_SHIFT & EHCA_EQE_ID_MASK, ==,
+                    EHCA_EQE_QP_ERR);
+    g_assert_cmphex(error & EHCA_EQE_TOKEN_MASK, ==, 888);
+    g_assert_cmpint(free_resource(host, b->qps[1]->handle), ==, 0);
+    srq_end(b, srq);
 }
 
 /* ------------------------------------------------------------------ */
@@ -792,6 +911,9 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/ud/multicast", test_multicast);
     g_test_add_func("/engine/srq", test_srq);
     g_test_add_func("/engine/srq-stopped", test_srq_stopped);
+    g_test_add_func("/engine/srq-slot-reused", test_srq_slot_reused);
+    g_test_add_func("/engine/srq-sges", test_srq_sges);
+    g_test_add_func("/engine/srq-last-wqe", test_srq_last_wqe);
     g_test_add_func("/engine/port/activation", test_activation);
     g_test_add_func("/engine/port/late-qp1", test_late_qp1);
     g_test_add_func("/engine/port/qp0-activation", test_qp0_activation);

@@ -9,7 +9,9 @@
  *        read; a call of H_QUERY_INT_STATE says that everything which was
  *        there at the call before was read (the driver drains in between)
  *   NEQ  the same with H_RESET_EVENTS
- * An event that finds no room is dropped and counted.
+ * An event that finds no room is dropped and counted.  As each call tells of
+ * the drain before it, a queue that is full at a call gets one more interrupt:
+ * without it no event would come, and so no call either.
  */
 #include "internal.h"
 
@@ -17,6 +19,21 @@ static bool eq_ready(const EhcaEq *eq)
 {
     return eq->kind != EHCA_KIND_NONE &&
            eq->queue.registered == eq->queue.num_pages;
+}
+
+static bool eq_full(const EhcaEq *eq)
+{
+    uint64_t consumed = atomic_load(&eq->consumed);
+
+    /* Beyond produced: a store to the page of a CQ of the EQ before this. */
+    return consumed < eq->produced &&
+           eq->produced - consumed >= eq->queue.entries;
+}
+
+static void eq_interrupt(EhcaAdapter *a, const EhcaEq *eq)
+{
+    atomic_fetch_or(&a->irqs, eq->kind == EHCA_KIND_EQ ? EHCA_IRQ_EQ
+                                                       : EHCA_IRQ_NEQ);
 }
 
 /* @entry without its valid bit. */
@@ -27,7 +44,7 @@ static bool eq_put(EhcaAdapter *a, EhcaEq *eq, uint64_t entry)
     if (!eq_ready(eq)) {
         return false;
     }
-    if (eq->produced - atomic_load(&eq->consumed) >= entries) {
+    if (eq_full(eq)) {
         if (eq->overflows++ == 0) {
             ehca_guest_error(a, "%s: all %u entries wait for the guest; event "
                              "0x%016llx dropped", ehca_kind_name(eq->kind),
@@ -45,18 +62,20 @@ static bool eq_put(EhcaAdapter *a, EhcaEq *eq, uint64_t entry)
         return false;
     }
     eq->produced++;
-    atomic_fetch_or(&a->irqs, eq->kind == EHCA_KIND_EQ ? EHCA_IRQ_EQ
-                                                       : EHCA_IRQ_NEQ);
+    eq_interrupt(a, eq);
     return true;
 }
 
 /* The guest has drained the queue once more. */
-void ehca_eq_ack(EhcaEq *eq)
+void ehca_eq_ack(EhcaAdapter *a, EhcaEq *eq)
 {
     if (eq->produced_at_ack > atomic_load(&eq->consumed)) {
         atomic_store(&eq->consumed, eq->produced_at_ack);
     }
     eq->produced_at_ack = eq->produced;
+    if (eq_ready(eq) && eq_full(eq)) {
+        eq_interrupt(a, eq);
+    }
 }
 
 /*

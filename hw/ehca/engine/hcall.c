@@ -448,7 +448,7 @@ static int64_t h_register_smr(EhcaCall *call)
 
 static int64_t h_reset_events(EhcaCall *call)
 {
-    ehca_eq_ack(call->eq);
+    ehca_eq_ack(call->a, call->eq);
     return EHCA_RC_SUCCESS;
 }
 
@@ -458,7 +458,7 @@ static int64_t h_query_int_state(EhcaCall *call)
     uint64_t ist = call->in[1];
 
     if (ist == a->config.ist_eq) {
-        ehca_eq_ack(&a->eq);
+        ehca_eq_ack(a, &a->eq);
     } else if (ist != a->config.ist_neq) {
         ehca_guest_error(a, "H_QUERY_INT_STATE: 0x%llx is no interrupt source "
             "of this adapter", (unsigned long long)ist);

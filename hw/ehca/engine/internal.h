@@ -276,6 +276,11 @@ typedef struct EhcaSendCtx {
     uint8_t optype, flags, sges;
 } EhcaSendCtx;
 
+typedef struct EhcaSge {
+    uint64_t addr;
+    uint32_t lkey, length;
+} EhcaSge;
+
 /* A receive WQE that a message is being put into. */
 typedef struct EhcaRecvCtx {
     bool active;
@@ -285,6 +290,7 @@ typedef struct EhcaRecvCtx {
     uint32_t sges;
     uint64_t capacity, used;
     uint32_t cursor_sge, cursor_off;
+    EhcaSge srq_sges[EHCA_SGES_4];     /* from_srq: copied */
 } EhcaRecvCtx;
 
 /* A READ or atomic request that the responder answers (or answered). */
@@ -577,7 +583,7 @@ void ehca_eq_cq_event(EhcaAdapter *a, EhcaCq *cq, unsigned id);
 void ehca_eq_qp_event(EhcaQp *qp, unsigned id);
 /* NEQ entries; nothing before the port's H_DEFINE_AQP1. */
 void ehca_neq_port(EhcaPort *port, unsigned code, uint64_t detail);
-void ehca_eq_ack(EhcaEq *eq);
+void ehca_eq_ack(EhcaAdapter *a, EhcaEq *eq);
 
 /* cq.c */
 typedef struct EhcaCompletion {

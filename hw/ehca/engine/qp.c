@@ -197,6 +197,9 @@ static int64_t qp_build(EhcaCall *call, EhcaQp *qp)
 {
     EhcaAdapter *a = call->a;
     uint64_t r10 = call->in[6];
+    /* An SRQ's are copied when they are taken, see wqe.c. */
+    uint32_t max_recv_sges = qp->kind == EHCA_QPKIND_SRQ ? EHCA_SGES_4
+                                                         : EHCA_SGES_252;
     uint32_t send_sges, recv_sges, generation;
     int64_t rc = find_partners(call, qp->kind, qp);
 
@@ -213,12 +216,12 @@ static int64_t qp_build(EhcaCall *call, EhcaQp *qp)
     recv_sges = r10 >> EHCA_ALLOC_QP_RECV_SGES_SHIFT & EHCA_ALLOC_QP_SGES_MASK;
     qp->send_sges = round_sges(send_sges);
     qp->recv_sges = round_sges(recv_sges);
-    if (!qp->send_sges || !qp->recv_sges ||
+    if (!qp->send_sges || !qp->recv_sges || qp->recv_sges > max_recv_sges ||
         qp->send_wrs > EHCA_MAX_WQES + 2 || qp->recv_wrs > EHCA_MAX_WQES + 2) {
         ehca_guest_error(a, "H_ALLOC_RESOURCE QP: %u send and %u receive WQEs "
-            "of %u and %u SG entries; at most %u of %u", qp->send_wrs,
+            "of %u and %u SG entries; at most %u of %u and %u", qp->send_wrs,
             qp->recv_wrs, send_sges, recv_sges, EHCA_MAX_WQES + 2,
-            EHCA_SGES_252);
+            EHCA_SGES_252, max_recv_sges);
         return EHCA_RC_PARAMETER;
     }
     if ((qp->kind != EHCA_QPKIND_SRQ &&
@@ -427,16 +430,17 @@ void ehca_qp_error(EhcaQp *qp, EhcaCause cause, uint32_t status, bool event)
     qp->error_cause = cause;
     qp->error_status = status;
     qp->aer = (uint64_t)cause << 32 | status;
-    if (event && !qp->event_posted) {
-        qp->event_posted = true;
-        ehca_eq_qp_event(qp, EHCA_EQE_QP_ERR);
-    }
     ehca_emit(qp->adapter, &(EhcaEvent) {
         .kind = EHCA_EVENT_QP_ERROR, .cause = cause, .qpn = qp->qpn,
         .port = qp->attr.path[EHCA_PRIMARY].port, .from = from,
         .to = EHCA_QPS_ERR,
     });
     ehca_qp_set_state(qp, EHCA_QPS_ERR, cause);
+    /* Behind the last CQE: "last WQE reached" is what some wait for (24.6). */
+    if (event && !qp->event_posted) {
+        qp->event_posted = true;
+        ehca_eq_qp_event(qp, EHCA_EQE_QP_ERR);
+    }
 }
 
 /* ------------------------------------------------------------------ */
@@ -853,7 +857,8 @@ int64_t ehca_qp_query(EhcaCall *call)
     EhcaQpAttr n = qp->attr;
     uint8_t cb[EHCA_QPCB_SIZE] = { 0 };
 
-    if (n.state == EHCA_QPS_RTS || n.state == EHCA_QPS_SQD) {
+    if (n.state == EHCA_QPS_RTS || n.state == EHCA_QPS_SQD ||
+        n.state == EHCA_QPS_SQE) {
         n.send_psn = qp->new_psn;
     }
     if (n.state == EHCA_QPS_RTR || n.state == EHCA_QPS_RTS ||

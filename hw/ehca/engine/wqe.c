@@ -9,6 +9,10 @@
  * A cursor per WQE remembers where the last packet ended, so that sequential
  * packets do not walk the list from its start.
  *
+ * WQEs of an SRQ are copied whole when they are taken: they are finished in any
+ * order, so the ring may come round to the slot of one that is still in work
+ * (section 13.3: drivers do not check).  That is why an SRQ's WQEs are short.
+ *
  * A WQE never crosses a page: strides divide 4096 (13.3).
  */
 #include <string.h>
@@ -19,21 +23,21 @@
 typedef struct SgeWalk {
     EhcaQp *qp;
     const EhcaQueue *queue;
+    const EhcaSge *copy;               /* NULL: they are in the queue */
     uint32_t wqe, base, sges, pd;
     uint64_t *pos;                     /* cursor: place in the message, */
     uint32_t *sge, *off;               /* entry, offset in the entry */
 } SgeWalk;
 
-typedef struct Sge {
-    uint64_t addr;
-    uint32_t lkey, length;
-} Sge;
-
-static bool read_sge(const SgeWalk *w, uint32_t index, Sge *sge)
+static bool read_sge(const SgeWalk *w, uint32_t index, EhcaSge *sge)
 {
     EhcaAdapter *a = w->qp->adapter;
     uint8_t raw[EHCA_SGE_SIZE];
 
+    if (w->copy) {
+        *sge = w->copy[index];
+        return true;
+    }
     if (!a->ops.dma_read(a->opaque, ehca_queue_addr(w->queue, w->wqe) +
                          w->base + index * EHCA_SGE_SIZE, raw, sizeof(raw))) {
         return false;
@@ -44,7 +48,7 @@ static bool read_sge(const SgeWalk *w, uint32_t index, Sge *sge)
     return true;
 }
 
-static uint32_t bad_key(EhcaQp *qp, const Sge *sge, EhcaKeyError error)
+static uint32_t bad_key(EhcaQp *qp, const EhcaSge *sge, EhcaKeyError error)
 {
     ehca_guest_error(qp->adapter, "QP 0x%x: lkey 0x%x of a work queue element "
         "at 0x%llx, %u bytes: %s", qp->qpn, sge->lkey,
@@ -58,7 +62,7 @@ static uint32_t sum_sges(const SgeWalk *w, uint64_t *sum)
 {
     *sum = 0;
     for (uint32_t i = 0; i < w->sges; i++) {
-        Sge sge;
+        EhcaSge sge;
 
         if (!read_sge(w, i, &sge)) {
             return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
@@ -77,7 +81,7 @@ static uint32_t check_keys(const SgeWalk *w, uint32_t access)
     for (uint32_t i = 0; i < w->sges; i++) {
         EhcaKeyError error;
         EhcaMr *mr;
-        Sge sge;
+        EhcaSge sge;
 
         if (!read_sge(w, i, &sge)) {
             return ehca_status(EHCA_CQE_CODE_LOC_QP_OP);
@@ -111,7 +115,7 @@ static uint32_t walk(const SgeWalk *w, uint64_t pos, uint8_t *buf, size_t len,
         EhcaKeyError error;
         uint64_t n;
         EhcaMr *mr;
-        Sge sge;
+        EhcaSge sge;
 
         if (*w->sge >= w->sges) {
             return ehca_status(EHCA_CQE_CODE_LOC_LEN);
@@ -284,9 +288,24 @@ static SgeWalk recv_walk(EhcaQp *qp)
 
     return (SgeWalk) {
         .qp = qp, .queue = &owner->rq, .wqe = r->wqe, .base = EHCA_WQE_SGES,
+        .copy = r->from_srq ? r->srq_sges : NULL,
         .sges = r->sges, .pd = owner->pd, .pos = &r->used,
         .sge = &r->cursor_sge, .off = &r->cursor_off,
     };
+}
+
+static bool copy_sges(EhcaQp *qp)
+{
+    EhcaRecvCtx *r = &qp->recv;
+    SgeWalk w = recv_walk(qp);
+
+    w.copy = NULL;
+    for (uint32_t i = 0; i < r->sges; i++) {
+        if (!read_sge(&w, i, &r->srq_sges[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void take_from_srq(EhcaQp *srq)
@@ -333,6 +352,9 @@ EhcaRecvResult ehca_recv_start(EhcaQp *qp)
             "queue has room for %u", owner->qpn, r->wqe, r->sges,
             owner->recv_sges);
         r->sges = 0;
+        return EHCA_RECV_BAD;
+    }
+    if (r->from_srq && !copy_sges(qp)) {
         return EHCA_RECV_BAD;
     }
     w = recv_walk(qp);
