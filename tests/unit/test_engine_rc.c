@@ -547,6 +547,53 @@ static void test_recv_bad_key(void)
     bench_free(b);
 }
 
+static bool no_last(void *opaque, unsigned end, uint8_t *p, size_t *len)
+{
+    return p[0] >> 4 == 15 || (p[8] & IB_OP_MASK) != IB_OP_SEND_LAST;
+}
+
+/*
+ * A READ's region goes away while it is answered, and a message is half in:
+ * the receive WQE is not to blame and gets no CQE; it stays to be flushed.
+ */
+static void test_read_fails_under_send(void)
+{
+    Bench *b = bench_new(EHCA_SERVICE_RC, false);
+    Host *left = b->pair->hosts[0], *right = b->pair->hosts[1];
+    HostMr *mr = host_mr_new(right, 131072, EHCA_MR_REMOTE_READ);
+    HostSendWr read = {
+        .wr_id = 1, .optype = EHCA_WQE_OPTYPE_RDMA_READ,
+        .flags = EHCA_WQE_FLAG_SIGNALED, .num_sges = 1,
+        .sges = { host_sge(b->mrs[0], 0, 65536) },
+        .raddr = mr->iova, .rkey = mr->rkey,
+    };
+    uint64_t in[9] = { right->config.handle, mr->handle }, out[9];
+
+    b->pair->cables[0]->filter = no_last;
+    bench_recv(b, 1, 9, 0, 20000);
+    host_post_send(b->qps[0], &read);
+    host_ring(b->qps[0]);
+    bench_send(b, 0, 2, EHCA_WQE_OPTYPE_SEND, 0, 0, 20000, 0);
+    host_run(left);
+    host_cable_run(b->pair->cables[0]);
+    /* A packet in, a few out, until the SEND has begun as well. */
+    while (host_qp_field(b->qps[1], EHCA_QPCB_RECEIVE_PSN) < 0x100 + 32 + 2) {
+        host_run_budget(right, 2);
+    }
+    g_assert_cmpint(host_hcall(right, EHCA_H_FREE_RESOURCE, in, out), ==, 0);
+    bench_run(b, IB_MSEC);
+    expect_no_cqe(b, 1);
+    g_assert_cmpuint(host_qp_state(b->qps[1]), ==, EHCA_QPS_ERR);
+    g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_QP_ERR), ==, 1);
+    memcpy(in, (uint64_t[9]) { right->config.handle, EHCA_GETC_ERR,
+                               b->qps[1]->handle }, sizeof(in));
+    g_assert_cmpint(host_hcall(right, EHCA_H_DISABLE_AND_GETC, in, out), ==,
+                    0);
+    g_assert_cmphex(out[1], ==, b->qps[1]->rq.pages[0]);
+    expect_cqe(b, 0, 1, 0x80001007);
+    bench_free(b);
+}
+
 typedef struct BadLocal {
     uint8_t optype;
     uint32_t key_change, length;
@@ -963,6 +1010,8 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/rc/remote-access", test_remote_access);
     g_test_add_func("/engine/rc/recv-too-short", test_recv_too_short);
     g_test_add_func("/engine/rc/recv-bad-key", test_recv_bad_key);
+    g_test_add_func("/engine/rc/read-fails-under-send",
+                    test_read_fails_under_send);
     g_test_add_func("/engine/rc/local-errors", test_local_errors);
     g_test_add_func("/engine/rc/recycle", test_recycle);
     g_test_add_func("/engine/rc/sqd", test_sqd);

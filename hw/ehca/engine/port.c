@@ -21,7 +21,7 @@
  *   H_DEFINE_AQP1 on an Active port   0x30 available
  *
  * Incoming packets are checked in this order: form (ib_packet_parse), ICRC,
- * port state, DLID, then by destination QP:
+ * port state, DLID, VL, then by destination QP:
  *   0         SMPs: the firmware's SMA; responses go to the QP of
  *             H_DEFINE_AQP0 if there is one
  *   1         the GSI QP, performance MADs included: the driver redirects
@@ -487,7 +487,7 @@ static void receive_smp(EhcaPort *port, const IbPacket *pkt,
     unsigned out_number = port->number;
     EhcaPort *out;
 
-    if (pkt->lrh.vl != IB_VL_MANAGEMENT || pkt->payload_len != IB_MAD_LEN ||
+    if (pkt->payload_len != IB_MAD_LEN ||
         pkt->bth.opcode != (IB_TRANSPORT_UD | IB_OP_SEND_ONLY)) {
         port->stats.dropped_vl15++;
         return;
@@ -642,6 +642,11 @@ static void receive_packet(EhcaPort *port, const uint8_t *p, uint32_t len,
     }
     if (!dlid_is_ours(port, &pkt)) {
         port->stats.dropped_lid++;
+        return;
+    }
+    /* VL 15 is for SMPs, and SMPs are for VL 15 (3.5.7). */
+    if ((pkt.lrh.vl == IB_VL_MANAGEMENT) != (pkt.bth.dest_qpn == 0)) {
+        port->stats.dropped_vl15++;
         return;
     }
     p += pkt.header_len;

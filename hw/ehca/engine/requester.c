@@ -515,28 +515,34 @@ static void rnr_nak(EhcaQp *qp, unsigned code)
                  rnr_timer_10us[code] * 10 * IB_USEC);
 }
 
-static void nak(EhcaQp *qp, unsigned code)
+static void fatal_nak(EhcaQp *qp, unsigned code)
 {
-    unsigned sub;
+    static const uint8_t sub_codes[] = {
+        [IB_NAK_INVALID_REQUEST] = EHCA_CQE_SUBCODE_REM_INV_REQ,
+        [IB_NAK_REMOTE_ACCESS] = EHCA_CQE_SUBCODE_REM_ACCESS,
+        [IB_NAK_REMOTE_OPERATIONAL] = EHCA_CQE_SUBCODE_REM_OP,
+    };
 
-    switch (code) {
-    case IB_NAK_PSN_SEQUENCE:
-        qp->stats.nak_sequence_received++;
-        retry(qp);
-        return;
-    case IB_NAK_INVALID_REQUEST:
-        sub = EHCA_CQE_SUBCODE_REM_INV_REQ;
-        break;
-    case IB_NAK_REMOTE_ACCESS:
-        sub = EHCA_CQE_SUBCODE_REM_ACCESS;
-        break;
-    case IB_NAK_REMOTE_OPERATIONAL:
-        sub = EHCA_CQE_SUBCODE_REM_OP;
-        break;
+    fail_head(qp, ehca_status_remote(sub_codes[code]), EHCA_CAUSE_REMOTE_NAK);
+}
+
+/* Table 44; what is reserved counts as lost, whatever PSN it names. */
+static bool aeth_ok(const IbPacket *pkt)
+{
+    unsigned syndrome = pkt->aeth.syndrome;
+    bool is_ack = (pkt->bth.opcode & IB_OP_MASK) == IB_OP_ACK;
+
+    switch (syndrome & ~(unsigned)IB_AETH_VALUE_MASK) {
+    case IB_AETH_ACK:
+        return true;
+    case IB_AETH_RNR_NAK:
+        return is_ack;                 /* data comes with an ACK only */
+    case IB_AETH_NAK:
+        return is_ack && (syndrome & IB_AETH_VALUE_MASK) <=
+                         IB_NAK_REMOTE_OPERATIONAL;
     default:
-        return;                        /* reserved: as if it were lost */
+        return false;
     }
-    fail_head(qp, ehca_status_remote(sub), EHCA_CAUSE_REMOTE_NAK);
 }
 
 static void acknowledge(EhcaQp *qp, const IbPacket *pkt)
@@ -556,13 +562,19 @@ static void acknowledge(EhcaQp *qp, const IbPacket *pkt)
         implied_nak(qp);
         return;
     }
-    if (!may_send(qp) || qp->ctx_head == qp->ctx_tail || qp->rnr_wait) {
+    if (!may_send(qp) || qp->ctx_head == qp->ctx_tail) {
         return;
     }
-    if (kind == IB_AETH_RNR_NAK) {
+    if (kind == IB_AETH_NAK && value != IB_NAK_PSN_SEQUENCE) {
+        fatal_nak(qp, value);
+    } else if (qp->nxt_psn == qp->una_psn) {
+        /* Nothing has been sent again since the last one: it is a copy. */
+        qp->stats.duplicates++;
+    } else if (kind == IB_AETH_RNR_NAK) {
         rnr_nak(qp, value);
-    } else if (kind == IB_AETH_NAK) {
-        nak(qp, value);
+    } else {
+        qp->stats.nak_sequence_received++;
+        retry(qp);
     }
 }
 
@@ -654,6 +666,9 @@ void ehca_requester_response(EhcaQp *qp, const IbPacket *pkt,
         ib_psn_diff(pkt->bth.psn, qp->una_psn) < 0 ||
         ib_psn_diff(pkt->bth.psn, qp->max_psn) >= 0) {
         qp->stats.duplicates++;        /* a ghost: long answered */
+        return;
+    }
+    if (pkt->has_aeth && !aeth_ok(pkt)) {
         return;
     }
     switch (pkt->bth.opcode & IB_OP_MASK) {

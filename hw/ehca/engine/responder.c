@@ -23,8 +23,8 @@
  *
  * Errors: no receive WQE -> RNR NAK; malformed -> NAK invalid request; key ->
  * NAK remote access; own WQE bad -> NAK remote operational error.  All but the
- * first put the QP into ERR; the NAK is sent nevertheless.  If a receive WQE
- * was in use it gets an error CQE, otherwise event 0x05 is raised.
+ * first put the QP into ERR; the NAK is sent nevertheless.  A receive WQE that
+ * failed gets an error CQE, otherwise event 0x05 is raised.
  *
  * UC: no answers; a PSN out of order drops the message in work, and a First or
  * Only packet starts anew.
@@ -79,12 +79,16 @@ static void answer_ack(EhcaQp *qp, uint32_t psn)
     answer(qp, IB_AETH_ACK | IB_AETH_VALUE_MASK, psn);
 }
 
-/* The responder gives up: error to the consumer, NAK to the peer. */
+/*
+ * The responder gives up: error to the consumer, NAK to the peer.
+ * @recv_status 0: the receive WQE in use, if any, is not to blame; it stays to
+ * be flushed.
+ */
 static void fail(EhcaQp *qp, unsigned nak, uint32_t psn, uint32_t recv_status)
 {
-    bool in_use = qp->recv.active;
+    bool told = qp->recv.active && recv_status;
 
-    if (in_use) {
+    if (told) {
         EhcaCompletion c = {
             .optype = EHCA_CQE_OPTYPE_RECV,
             .status = recv_status,
@@ -94,7 +98,7 @@ static void fail(EhcaQp *qp, unsigned nak, uint32_t psn, uint32_t recv_status)
 
         ehca_recv_complete(qp, &c);
     }
-    ehca_qp_error(qp, EHCA_CAUSE_RESPONDER_ERROR, recv_status, !in_use);
+    ehca_qp_error(qp, EHCA_CAUSE_RESPONDER_ERROR, recv_status, !told);
     if (qp->service == EHCA_SERVICE_RC) {
         qp->ack_due = false;
         answer(qp, IB_AETH_NAK | nak, psn);
@@ -267,11 +271,12 @@ static Outcome do_read(EhcaQp *qp, const IbPacket *pkt)
 {
     uint64_t length = pkt->reth.length;
     unsigned mtu = ehca_qp_mtu(qp);
+    uint32_t psns = length ? (length + mtu - 1) / mtu : 1;
     EhcaReadRes *res;
     EhcaMr *mr;
 
-    if (too_many_requests(qp) ||
-        length > EHCA_MAX_MESSAGE) {
+    if (too_many_requests(qp) || length > EHCA_MAX_MESSAGE ||
+        psns > EHCA_MAX_PSNS) {
         return INVALID;
     }
     /* Zero length: no key is looked at (15.7 of the interface). */
@@ -279,7 +284,7 @@ static Outcome do_read(EhcaQp *qp, const IbPacket *pkt)
                           EHCA_MR_REMOTE_READ, &mr)) {
         return ACCESS;
     }
-    res = new_resource(qp, pkt, length ? (length + mtu - 1) / mtu : 1);
+    res = new_resource(qp, pkt, psns);
     res->va = pkt->reth.va;
     res->rkey = pkt->reth.rkey;
     res->length = length;
