@@ -6,6 +6,7 @@
  *
  *   fuzz_x            the deterministic run
  *   fuzz_x FILE...    these inputs only (to replay a finding)
+ *   fuzz_x --seeds DIR    writes the good inputs, for libFuzzer to start from
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,12 +91,34 @@ static int replay(const char *path)
     return 0;
 }
 
+static int write_seeds(const char *dir)
+{
+    static uint8_t buf[FUZZ_SEED_MAX];
+    size_t len;
+
+    for (unsigned i = 0; (len = fuzz_seed(i, buf)) > 0; i++) {
+        char path[4096];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/seed-%u", dir, i);
+        file = fopen(path, "wb");
+        if (!file || fwrite(buf, 1, len, file) != len || fclose(file) != 0) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static uint8_t buf[FUZZ_SEED_MAX];
     unsigned seeds = 0, runs = 0;
     size_t len;
 
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0) {
+        return write_seeds(argv[2]);
+    }
     if (argc > 1) {
         for (int i = 1; i < argc; i++) {
             if (replay(argv[i])) {
