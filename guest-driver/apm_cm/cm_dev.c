@@ -351,7 +351,7 @@ static struct ib_client cm_client = {
 	.remove = cm_dev_remove,
 };
 
-static int counters_show(struct seq_file *s, void *unused)
+void apm_cm_show_counters(struct seq_file *s)
 {
 	static const char * const group[] = {
 		[APM_CM_TX] = "tx",
@@ -371,8 +371,15 @@ static int counters_show(struct seq_file *s, void *unused)
 				   apm_cm_msg_str(k), c.n[g][k]);
 		seq_puts(s, "},");
 	}
-	seq_printf(s, "\"rx_dropped\":%llu,\"tx_failed\":%llu,\"connections\":%u}\n",
+	seq_printf(s, "\"rx_dropped\":%llu,\"tx_failed\":%llu,\"connections\":%u}",
 		   c.rx_dropped, c.tx_failed, c.connections);
+}
+EXPORT_SYMBOL_GPL(apm_cm_show_counters);
+
+static int counters_show(struct seq_file *s, void *unused)
+{
+	apm_cm_show_counters(s);
+	seq_putc(s, '\n');
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

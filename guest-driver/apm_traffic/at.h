@@ -266,7 +266,6 @@ struct at_session {
 	struct apm_cm_id *id;
 	u32 gen;
 	struct at_conn *c;
-	u64 peer_service;
 
 	struct at_rail rail[2];		/* primary, alternate of connect */
 	u32 path_try[2];
@@ -298,10 +297,6 @@ struct at_session {
 	u32 asked_port;
 	struct sa_path_rec asked;
 	struct delayed_work apr_work;
-
-	struct ib_sa_query *query[3];
-	int query_id[3];
-	u32 query_gen[3];
 };
 
 enum at_msg_type {

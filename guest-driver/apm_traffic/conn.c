@@ -1268,7 +1268,8 @@ static int at_cmd_listen(struct at_cmd *cmd)
 	if (ret) {
 		apm_cm_destroy_id(at.listen_id);
 		at.listen_id = NULL;
-		return ret;
+		return at_refuse(cmd, ret, "service", "",
+				 "one that nobody here listens on");
 	}
 	at.state = AT_LISTENING;
 	at_event("listening", "\"service\":\"%#llx\"", at.p.service);
@@ -1463,8 +1464,12 @@ static void at_on_cmd(struct at_msg *m)
 		break;
 	case AT_CMD_MIGRATE:
 		ret = at_need_conn(cmd);
-		if (!ret)
+		if (!ret) {
 			ret = at_migrate("command", true);
+			if (ret)
+				at_refuse(cmd, ret, "migrate", at_mig_now(),
+					  "a queue pair that is ARMED");
+		}
 		break;
 	case AT_CMD_REARM:
 		ret = at_need_conn(cmd);
@@ -1473,12 +1478,21 @@ static void at_on_cmd(struct at_msg *m)
 		if (ret == -ENOENT)
 			at_refuse(cmd, ret, "rearm", "",
 				  "an alternate path agreed with the peer: lap first");
+		else if (ret && ret != -ENOTCONN)
+			at_refuse(cmd, ret, "rearm", at_mig_now(),
+				  "a queue pair that is MIGRATED");
 		break;
 	case AT_CMD_BENCH_WRITE:
 		ret = at_need_conn(cmd);
 		if (!ret)
 			ret = at_bench_start(at.c, cmd->bench.size,
 					     cmd->bench.count);
+		if (ret == -EBUSY)
+			at_refuse(cmd, ret, "bench", "write",
+				  "no other one under way (bench event)");
+		else if (ret == -EMSGSIZE)
+			at_refuse(cmd, ret, "size", "",
+				  "no more than the peer has told it takes");
 		break;
 	case AT_CMD_LOSE:
 		ret = at_cmd_lose(cmd);
@@ -1503,6 +1517,9 @@ static void at_on_cmd(struct at_msg *m)
 		at_event("reset", NULL);
 		break;
 	}
+	if (ret == -EIO)
+		at_refuse(cmd, ret, "connection", "in error",
+			  "one that works: disconnect or reset, and connect");
 	cmd->ret = ret;
 }
 
@@ -1618,30 +1635,6 @@ static void at_status_qp(struct seq_file *s)
 		   attr.timeout, attr.retry_cnt);
 }
 
-static void at_status_cm(struct seq_file *s)
-{
-	static const char * const group[] = {
-		[APM_CM_TX] = "tx",
-		[APM_CM_TX_RETRIES] = "tx_retries",
-		[APM_CM_RX] = "rx",
-		[APM_CM_RX_DUPLICATES] = "rx_duplicates",
-	};
-	struct apm_cm_counters c;
-	unsigned int g, k;
-
-	apm_cm_get_counters(&c);
-	seq_puts(s, "\"cm_counters\":{");
-	for (g = 0; g < APM_CM_COUNTER_GROUPS; g++) {
-		seq_printf(s, "\"%s\":{", group[g]);
-		for (k = 0; k < APM_CM_MSG_KINDS; k++)
-			seq_printf(s, "%s\"%s\":%llu", k ? "," : "",
-				   apm_cm_msg_str(k), c.n[g][k]);
-		seq_puts(s, "},");
-	}
-	seq_printf(s, "\"rx_dropped\":%llu,\"tx_failed\":%llu}",
-		   c.rx_dropped, c.tx_failed);
-}
-
 static void at_status_work(struct work_struct *work)
 {
 	struct seq_file *s = container_of(work, struct at_status_work,
@@ -1681,7 +1674,8 @@ static void at_status_work(struct work_struct *work)
 		   at_auto.migrate, at_auto.notify,
 		   at_auto.apr_reject ? "reject" : "accept", at_auto.mra_ms);
 	at_device_ports(s, at.dev);
-	at_status_cm(s);
+	seq_puts(s, "\"cm_counters\":");
+	apm_cm_show_counters(s);
 	seq_puts(s, "}\n");
 }
 

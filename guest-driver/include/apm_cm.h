@@ -150,6 +150,7 @@ enum apm_cm_lap_error {
 /* Service timeout of an MRA: do not send it before a duplicate comes */
 #define APM_CM_MRA_DELAY	0x80
 
+struct seq_file;
 struct apm_cm_id;
 struct apm_cm_event;
 
@@ -371,6 +372,8 @@ int apm_cm_init_rearm_attr(struct apm_cm_id *id, struct ib_qp_attr *attr,
 
 void apm_cm_query(struct apm_cm_id *id, struct apm_cm_info *info);
 void apm_cm_get_counters(struct apm_cm_counters *counters);
+/* As one JSON object, without a newline */
+void apm_cm_show_counters(struct seq_file *s);
 
 /*
  * For tests: sees each message on its way out (after the state machine, before
