@@ -28,6 +28,7 @@
 
 /* Limits; nothing a peer sends makes the module keep more than this. */
 #define CM_MAX_CONNECTIONS	1024	/* live, pending and in TIMEWAIT */
+#define CM_MAX_FOR_PEERS	768	/* so many, and REQs are refused */
 #define CM_MAX_RX_QUEUED	512	/* received MADs waiting for work */
 #define CM_MAX_TX_QUEUED	256	/* per port */
 #define CM_MAX_WAIT_MS		60000	/* any one wait, MRA included */
@@ -85,6 +86,25 @@ struct cm_path {
 	u8 timeout;
 	struct cm_via via;
 	struct sa_path_rec rec;
+};
+
+/* What is wrong with a path that a peer named, ... */
+enum cm_path_fault {
+	CM_PATH_GOOD,
+	CM_PATH_BAD_GID,
+	CM_PATH_BAD_PKEY,
+	CM_PATH_BAD_LID,
+	CM_PATH_BAD_RATE,
+	CM_PATH_FAULTS,
+};
+
+/* ... and what REJ or APR says would be right */
+struct cm_path_hint {
+	union {
+		union ib_gid gid;
+		__be16 lid;
+	};
+	u8 len;
 };
 
 struct cm_mad {
@@ -172,6 +192,12 @@ struct cm_rx {
 
 extern struct mutex cm_lock;
 
+/* QPs 0 and 1 are special, the last one means multicast (IBTA 3.5.10). */
+static inline bool cm_qpn_valid(u32 qpn)
+{
+	return qpn > 1 && qpn < IB_MULTICAST_QPN;
+}
+
 /* cm_msg.c */
 void cm_msg_start(struct cm_mad *mad, enum cm_attr attr, __be64 tid);
 void cm_msg_put_req_path(struct cm_req_msg *req, const struct cm_path *path,
@@ -206,12 +232,11 @@ bool cm_port_active(struct cm_device *dev, u32 port);
 int cm_path_init(struct cm_device *dev, const struct sa_path_rec *rec,
 		 u8 timeout, struct cm_path *path);
 bool cm_same_path(const struct cm_path *a, const struct cm_path *b);
-void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec);
-bool cm_lid_is_ours(struct cm_device *dev, const struct cm_path *path,
-		    __be16 *right);
-bool cm_rate_known(u8 rate);
+enum cm_path_fault cm_path_from_peer(struct cm_rx *rx, struct sa_path_rec *rec,
+				     bool routed, u8 timeout, u32 hint_port,
+				     struct cm_path *path,
+				     struct cm_path_hint *hint);
 bool cm_apm_supported(struct cm_device *dev, u32 port);
-void cm_port_gid(struct cm_device *dev, u32 port, union ib_gid *gid);
 
 /* cm_core.c: all but the first three under cm_lock */
 int cm_core_init(void);
@@ -224,7 +249,7 @@ u32 cm_core_connections(void);
 
 struct cm_conn *cm_of(struct apm_cm_id *id);
 struct cm_conn *cm_conn_new(struct cm_device *dev, apm_cm_handler handler,
-			    void *context);
+			    void *context, unsigned int limit);
 void cm_conn_bury(struct cm_conn *c);
 struct cm_conn *cm_find_local(u32 local_id);
 struct cm_conn *cm_find(struct cm_device *dev, u32 local_id, u32 remote_id);

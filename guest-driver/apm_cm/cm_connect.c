@@ -9,46 +9,57 @@
 /* ------------------------------------------------------------------ */
 /* REQ */
 
-/* A REQ seen before: true if it is dealt with. */
-static bool cm_req_duplicate(struct cm_rx *rx, u32 remote_id, __be64 guid)
+static void cm_refuse_req(struct cm_rx *rx, u16 reason,
+			  const struct cm_path_hint *hint)
+{
+	cm_reply_rej(rx, CM_WHICH_REQ,
+		     IBA_GET(CM_REQ_LOCAL_COMM_ID, &rx->mad->req), reason,
+		     hint, hint ? hint->len : 0);
+}
+
+/*
+ * The peer's id is known: the REQ was seen before, or the peer means two
+ * connections by one id.  True if it is dealt with.
+ */
+static bool cm_req_duplicate(struct cm_rx *rx, u32 remote_id, __be64 guid,
+			     u32 qpn)
 {
 	struct cm_conn *c = cm_find_remote(rx->dev, remote_id, guid);
 
-	if (!c || c->active)
+	if (!c)
 		return false;
-	switch (c->state) {
-	case APM_CM_MRA_REQ_SENT:
-		c->via = rx->via;
-		cm_repeat_answer(c, CM_ATTR_REQ);
-		return true;
-	case APM_CM_TIMEWAIT:
-		cm_reply_rej(rx, CM_WHICH_REQ, remote_id,
-			     APM_CM_REJ_STALE_CONN, NULL, 0);
-		return true;
-	default:
-		if (c->mra_held && c->state == APM_CM_REQ_RCVD)
-			c->state = APM_CM_MRA_REQ_SENT;
-		/* REP_SENT: the REP has its own timer. */
-		cm_count(APM_CM_RX_DUPLICATES, CM_ATTR_REQ);
-		if (c->mra_held)
-			cm_repeat_answer(c, CM_ATTR_REQ);
+	if (c->state == APM_CM_TIMEWAIT) {
+		cm_refuse_req(rx, APM_CM_REJ_STALE_CONN, NULL);
 		return true;
 	}
+	if (c->active || c->remote_qpn != qpn) {
+		cm_refuse_req(rx, APM_CM_REJ_DUPLICATE_LOCAL_COMM_ID, NULL);
+		return true;
+	}
+	if (c->mra_held && c->state == APM_CM_REQ_RCVD)
+		c->state = APM_CM_MRA_REQ_SENT;
+	if (c->state == APM_CM_MRA_REQ_SENT) {
+		c->via = rx->via;
+		cm_repeat_answer(c, CM_ATTR_REQ);
+	} else {
+		/* REP_SENT: the REP has its own timer. */
+		cm_count(APM_CM_RX_DUPLICATES, CM_ATTR_REQ);
+	}
+	return true;
 }
 
 /*
  * The peer's QP is known from another connection: the peer has forgotten that
  * one (it was restarted, say).  Refuse, and end the old one on our side.
  */
-static bool cm_req_stale(struct cm_rx *rx, u32 remote_id, u32 qpn, __be64 guid)
+static bool cm_req_stale(struct cm_rx *rx, u32 qpn, __be64 guid)
 {
 	struct cm_conn *c = cm_find_remote_qpn(rx->dev, qpn, guid);
 	bool lap_out;
 
 	if (!c)
 		return false;
-	cm_reply_rej(rx, CM_WHICH_REQ, remote_id, APM_CM_REJ_STALE_CONN,
-		     NULL, 0);
+	cm_refuse_req(rx, APM_CM_REJ_STALE_CONN, NULL);
 	if (c->state == APM_CM_ESTABLISHED) {
 		lap_out = cm_lap_out(c);
 		cm_start_dreq(c, NULL, 0);
@@ -57,8 +68,55 @@ static bool cm_req_stale(struct cm_rx *rx, u32 remote_id, u32 qpn, __be64 guid)
 	return true;
 }
 
+/* One of the paths of a REQ; 0 or why the REQ is refused. */
+static u16 cm_req_path(struct cm_rx *rx, struct cm_conn *c, bool alternate,
+		       struct sa_path_rec *rec, struct cm_path_hint *hint)
+{
+	static const u16 reasons[2][CM_PATH_FAULTS] = {
+		{
+			[CM_PATH_BAD_GID] = APM_CM_REJ_INVALID_GID,
+			[CM_PATH_BAD_PKEY] = APM_CM_REJ_UNSUPPORTED,
+			[CM_PATH_BAD_LID] = APM_CM_REJ_INVALID_LID,
+			[CM_PATH_BAD_RATE] = APM_CM_REJ_INVALID_PACKET_RATE,
+		}, {
+			[CM_PATH_BAD_GID] = APM_CM_REJ_INVALID_ALT_GID,
+			[CM_PATH_BAD_PKEY] = APM_CM_REJ_UNSUPPORTED,
+			[CM_PATH_BAD_LID] = APM_CM_REJ_INVALID_ALT_LID,
+			[CM_PATH_BAD_RATE] =
+				APM_CM_REJ_INVALID_ALT_PACKET_RATE,
+		},
+	};
+	struct cm_req_msg *req = &rx->mad->req;
+	u32 hint_port = rx->via.port;
+	u8 timeout;
+
+	/* The alternate's port is whichever is not primary. */
+	if (alternate && rx->dev->nports > 1)
+		hint_port = c->pri.via.port == 1 ? 2 : 1;
+	cm_msg_get_req_path(req, alternate, rec, &timeout);
+	return reasons[alternate][cm_path_from_peer(rx, rec,
+			cm_msg_req_is_routed(req, alternate), timeout,
+			hint_port, alternate ? &c->alt : &c->pri, hint)];
+}
+
+static u16 cm_req_paths(struct cm_rx *rx, struct cm_conn *c,
+			struct apm_cm_req_event *ev, struct cm_path_hint *hint)
+{
+	u16 reason = cm_req_path(rx, c, false, &ev->primary_path, hint);
+
+	if (reason)
+		return reason;
+	if (c->pri.rec.mtu < IB_MTU_256 || c->pri.rec.mtu > IB_MTU_4096)
+		return APM_CM_REJ_INVALID_MTU;
+	ev->has_alternate = cm_msg_req_has_alternate(&rx->mad->req);
+	if (!ev->has_alternate)
+		return 0;
+	return cm_req_path(rx, c, true, &ev->alternate_path, hint);
+}
+
 void cm_rx_req(struct cm_rx *rx)
 {
+	const struct ib_device_attr *limits = &rx->dev->ib->attrs;
 	struct cm_req_msg *req = &rx->mad->req;
 	u32 remote_id = IBA_GET(CM_REQ_LOCAL_COMM_ID, req);
 	__be64 guid = cpu_to_be64(IBA_GET(CM_REQ_LOCAL_CA_GUID, req));
@@ -67,85 +125,37 @@ void cm_rx_req(struct cm_rx *rx)
 	u8 transport = IBA_GET(CM_REQ_TRANSPORT_SERVICE_TYPE, req);
 	struct apm_cm_event ev = { .event = APM_CM_REQ_RECEIVED };
 	struct cm_conn *listener, *c;
-	u16 reason = 0;
-	union ib_gid gid;
-	__be16 lid = 0;
-	const void *ari = NULL;
-	u8 ari_len = 0;
-	u8 timeout;
+	struct cm_path_hint hint;
+	u16 reason;
 
-	if (!remote_id || cm_req_duplicate(rx, remote_id, guid) ||
-	    cm_req_stale(rx, remote_id, qpn, guid))
+	if (!remote_id || !cm_qpn_valid(qpn)) {
+		cm_count_dropped();
+		return;
+	}
+	if (cm_req_duplicate(rx, remote_id, guid, qpn) ||
+	    cm_req_stale(rx, qpn, guid))
 		return;
 
 	listener = cm_find_listener(rx->dev, service);
 	if (!listener) {
-		reason = APM_CM_REJ_INVALID_SERVICE_ID;
-		goto refuse;
+		cm_refuse_req(rx, APM_CM_REJ_INVALID_SERVICE_ID, NULL);
+		return;
 	}
 	if (transport > 1) {
-		reason = APM_CM_REJ_INVALID_TRANSPORT_TYPE;
-		goto refuse;
+		cm_refuse_req(rx, APM_CM_REJ_INVALID_TRANSPORT_TYPE, NULL);
+		return;
 	}
-	c = cm_conn_new(rx->dev, listener->id.handler, listener->id.context);
+	c = cm_conn_new(rx->dev, listener->id.handler, listener->id.context,
+			CM_MAX_FOR_PEERS);
 	if (IS_ERR(c)) {
-		reason = APM_CM_REJ_NO_RESOURCES;
-		goto refuse;
+		cm_refuse_req(rx, APM_CM_REJ_NO_RESOURCES, NULL);
+		return;
 	}
-
-	cm_msg_get_req_path(req, false, &ev.u.req.primary_path, &timeout);
-	if (cm_msg_req_is_routed(req, false))
-		cm_fix_routed(rx, &ev.u.req.primary_path);
-	cm_port_gid(rx->dev, rx->via.port, &gid);
-	if (cm_path_init(rx->dev, &ev.u.req.primary_path, timeout, &c->pri)) {
-		reason = APM_CM_REJ_INVALID_GID;
-		ari = &gid;
-		ari_len = sizeof(gid);
-		goto refuse_conn;
-	}
-	if (!cm_lid_is_ours(rx->dev, &c->pri, &lid)) {
-		reason = APM_CM_REJ_INVALID_LID;
-		ari = &lid;
-		ari_len = sizeof(lid);
-		goto refuse_conn;
-	}
-	if (!cm_rate_known(c->pri.rec.rate)) {
-		reason = APM_CM_REJ_INVALID_PACKET_RATE;
-		goto refuse_conn;
-	}
-	if (c->pri.rec.mtu < IB_MTU_256 || c->pri.rec.mtu > IB_MTU_4096) {
-		reason = APM_CM_REJ_INVALID_MTU;
-		goto refuse_conn;
-	}
-
-	if (cm_msg_req_has_alternate(req)) {
-		cm_msg_get_req_path(req, true, &ev.u.req.alternate_path,
-				    &timeout);
-		if (cm_msg_req_is_routed(req, true))
-			cm_fix_routed(rx, &ev.u.req.alternate_path);
-		if (cm_path_init(rx->dev, &ev.u.req.alternate_path, timeout,
-				 &c->alt)) {
-			/* The alternate's port is whichever is not primary. */
-			if (rx->dev->nports > 1)
-				cm_port_gid(rx->dev,
-					    c->pri.via.port == 1 ? 2 : 1,
-					    &gid);
-			reason = APM_CM_REJ_INVALID_ALT_GID;
-			ari = &gid;
-			ari_len = sizeof(gid);
-			goto refuse_conn;
-		}
-		if (!cm_lid_is_ours(rx->dev, &c->alt, &lid)) {
-			reason = APM_CM_REJ_INVALID_ALT_LID;
-			ari = &lid;
-			ari_len = sizeof(lid);
-			goto refuse_conn;
-		}
-		if (!cm_rate_known(c->alt.rec.rate)) {
-			reason = APM_CM_REJ_INVALID_ALT_PACKET_RATE;
-			goto refuse_conn;
-		}
-		ev.u.req.has_alternate = true;
+	reason = cm_req_paths(rx, c, &ev.u.req, &hint);
+	if (reason) {
+		cm_conn_bury(c);
+		cm_refuse_req(rx, reason, &hint);
+		return;
 	}
 
 	c->state = APM_CM_REQ_RCVD;
@@ -158,9 +168,11 @@ void cm_rx_req(struct cm_rx *rx)
 	c->qp_type = transport ? IB_QPT_UC : IB_QPT_RC;
 	c->sq_psn = IBA_GET(CM_REQ_STARTING_PSN, req);
 	c->path_mtu = c->pri.rec.mtu;
-	/* Theirs is ours, the other way round. */
-	c->responder_resources = IBA_GET(CM_REQ_INITIATOR_DEPTH, req);
-	c->initiator_depth = IBA_GET(CM_REQ_RESPONDER_RESOURCES, req);
+	/* Theirs is ours, the other way round, as far as our device can. */
+	c->responder_resources = min_t(int, limits->max_qp_rd_atom,
+				       IBA_GET(CM_REQ_INITIATOR_DEPTH, req));
+	c->initiator_depth = min_t(int, limits->max_qp_init_rd_atom,
+				   IBA_GET(CM_REQ_RESPONDER_RESOURCES, req));
 	c->retry_count = IBA_GET(CM_REQ_RETRY_COUNT, req);
 	c->rnr_retry_count = IBA_GET(CM_REQ_RNR_RETRY_COUNT, req);
 	c->max_retries = IBA_GET(CM_REQ_MAX_CM_RETRIES, req);
@@ -184,12 +196,6 @@ void cm_rx_req(struct cm_rx *rx)
 	ev.private_data = IBA_GET_MEM_PTR(CM_REQ_PRIVATE_DATA, req);
 	ev.private_data_len = APM_CM_REQ_PRIVATE_DATA_SIZE;
 	cm_deliver_request(c, listener, &ev);
-	return;
-
-refuse_conn:
-	cm_conn_bury(c);
-refuse:
-	cm_reply_rej(rx, CM_WHICH_REQ, remote_id, reason, ari, ari_len);
 }
 
 static u8 cm_pick_timeout(struct cm_conn *c, u8 asked,
@@ -213,7 +219,7 @@ int apm_cm_send_req(struct apm_cm_id *id, const struct apm_cm_req_param *p)
 	    (p->private_data_len && !p->private_data) ||
 	    (p->qp_type != IB_QPT_RC && p->qp_type != IB_QPT_UC) ||
 	    p->max_cm_retries > 15 || p->retry_count > 7 ||
-	    p->rnr_retry_count > 7 || !p->qp_num || p->qp_num > 0xffffff)
+	    p->rnr_retry_count > 7 || !cm_qpn_valid(p->qp_num))
 		return -EINVAL;
 	/* One MTU and one P_Key per QP */
 	if (alt && (alt->mtu != pri->mtu || alt->pkey != pri->pkey))
@@ -307,7 +313,8 @@ void cm_rx_rep(struct cm_rx *rx)
 	struct apm_cm_rep_event *p = &ev.u.rep;
 	u8 delay;
 
-	if (!c || !c->active || !remote_id) {
+	if (!c || !c->active || !remote_id ||
+	    !cm_qpn_valid(IBA_GET(CM_REP_LOCAL_QPN, rep))) {
 		cm_count_dropped();
 		return;
 	}
@@ -343,8 +350,11 @@ void cm_rx_rep(struct cm_rx *rx)
 	p->remote_ca_guid = cpu_to_be64(IBA_GET(CM_REP_LOCAL_CA_GUID, rep));
 	p->remote_qpn = IBA_GET(CM_REP_LOCAL_QPN, rep);
 	p->starting_psn = IBA_GET(CM_REP_STARTING_PSN, rep);
-	p->responder_resources = IBA_GET(CM_REP_INITIATOR_DEPTH, rep);
-	p->initiator_depth = IBA_GET(CM_REP_RESPONDER_RESOURCES, rep);
+	/* Not more than the REQ asked for (IBTA 12.7.29, 12.7.30) */
+	p->responder_resources = min_t(u8, c->responder_resources,
+				       IBA_GET(CM_REP_INITIATOR_DEPTH, rep));
+	p->initiator_depth = min_t(u8, c->initiator_depth,
+				   IBA_GET(CM_REP_RESPONDER_RESOURCES, rep));
 	p->target_ack_delay = IBA_GET(CM_REP_TARGET_ACK_DELAY, rep);
 	p->failover_accepted = IBA_GET(CM_REP_FAILOVER_ACCEPTED, rep);
 	p->rnr_retry_count = IBA_GET(CM_REP_RNR_RETRY_COUNT, rep);
@@ -389,7 +399,7 @@ int apm_cm_send_rep(struct apm_cm_id *id, const struct apm_cm_rep_param *p)
 
 	if (p->private_data_len > APM_CM_REP_PRIVATE_DATA_SIZE ||
 	    (p->private_data_len && !p->private_data) ||
-	    p->rnr_retry_count > 7 || !p->qp_num || p->qp_num > 0xffffff)
+	    p->rnr_retry_count > 7 || !cm_qpn_valid(p->qp_num))
 		return -EINVAL;
 
 	mutex_lock(&cm_lock);
@@ -502,18 +512,9 @@ struct cm_conn *cm_establish(struct cm_conn *c)
 /* ------------------------------------------------------------------ */
 /* MRA */
 
-void cm_rx_mra(struct cm_rx *rx)
+/* The answer to a message of ours is prolonged: 0, or what the MRA is. */
+static int cm_mra_prolongs(struct cm_conn *c, u8 which)
 {
-	struct cm_mra_msg *mra = &rx->mad->mra;
-	struct cm_conn *c = cm_find(rx->dev,
-				    IBA_GET(CM_MRA_REMOTE_COMM_ID, mra),
-				    IBA_GET(CM_MRA_LOCAL_COMM_ID, mra));
-	u8 which = IBA_GET(CM_MRA_MESSAGE_MRAED, mra);
-	struct apm_cm_event ev = { .event = APM_CM_MRA_RECEIVED };
-	unsigned int ms;
-
-	if (!c)
-		goto drop;
 	if (which == CM_WHICH_REQ && c->state == APM_CM_REQ_SENT)
 		c->state = APM_CM_MRA_REQ_RCVD;
 	else if (which == CM_WHICH_REP && c->state == APM_CM_REP_SENT)
@@ -523,22 +524,36 @@ void cm_rx_mra(struct cm_rx *rx)
 		c->lap_state = APM_CM_MRA_LAP_RCVD;
 	else if (c->state == APM_CM_MRA_REQ_RCVD ||
 		 c->state == APM_CM_MRA_REP_RCVD ||
-		 c->lap_state == APM_CM_MRA_LAP_RCVD) {
-		cm_count(APM_CM_RX_DUPLICATES, CM_ATTR_MRA);
-		return;
-	} else {
-		goto drop;
-	}
+		 c->lap_state == APM_CM_MRA_LAP_RCVD)
+		return -EALREADY;
+	else
+		return -EINVAL;
+	return 0;
+}
 
+void cm_rx_mra(struct cm_rx *rx)
+{
+	struct cm_mra_msg *mra = &rx->mad->mra;
+	struct cm_conn *c = cm_find(rx->dev,
+				    IBA_GET(CM_MRA_REMOTE_COMM_ID, mra),
+				    IBA_GET(CM_MRA_LOCAL_COMM_ID, mra));
+	struct apm_cm_event ev = { .event = APM_CM_MRA_RECEIVED };
+	int ret;
+
+	ret = c ? cm_mra_prolongs(c, IBA_GET(CM_MRA_MESSAGE_MRAED, mra)) :
+		  -EINVAL;
+	if (ret == -EALREADY)
+		cm_count(APM_CM_RX_DUPLICATES, CM_ATTR_MRA);
+	else if (ret)
+		cm_count_dropped();
+	if (ret)
+		return;
 	ev.u.mra.service_timeout = IBA_GET(CM_MRA_SERVICE_TIMEOUT, mra);
-	ms = cm_time_ms(ev.u.mra.service_timeout) + cm_time_ms(c->pri.timeout);
-	cm_prolong_timed(c, ms);
+	cm_prolong_timed(c, cm_time_ms(ev.u.mra.service_timeout) +
+			    cm_time_ms(c->pri.timeout));
 	ev.private_data = IBA_GET_MEM_PTR(CM_MRA_PRIVATE_DATA, mra);
 	ev.private_data_len = APM_CM_MRA_PRIVATE_DATA_SIZE;
 	cm_deliver(c, &ev);
-	return;
-drop:
-	cm_count_dropped();
 }
 
 int apm_cm_send_mra(struct apm_cm_id *id, u8 service_timeout,

@@ -94,14 +94,14 @@ struct cm_conn *cm_of(struct apm_cm_id *id)
 	return container_of(id, struct cm_conn, id);
 }
 
-struct cm_conn *cm_conn_new(struct cm_device *dev,
-			    apm_cm_handler handler, void *context)
+struct cm_conn *cm_conn_new(struct cm_device *dev, apm_cm_handler handler,
+			    void *context, unsigned int limit)
 {
 	struct cm_conn *c;
 	int ret;
 
 	lockdep_assert_held(&cm_lock);
-	if (cm_nconns >= CM_MAX_CONNECTIONS)
+	if (cm_nconns >= limit)
 		return ERR_PTR(-EMFILE);
 	c = kzalloc(sizeof(*c), GFP_KERNEL);
 	if (!c)
@@ -400,7 +400,9 @@ void cm_enter_idle(struct cm_conn *c)
 	c->pri.valid = false;
 	c->alt.valid = false;
 	c->pend.valid = false;
+	c->target_ack_delay = 0;
 	c->answer_attr = 0;
+	c->mra_held = false;
 	c->apr_valid = false;
 }
 
@@ -624,7 +626,8 @@ struct apm_cm_id *apm_cm_create_id(struct ib_device *device,
 
 	mutex_lock(&cm_lock);
 	dev = cm_dev_find(device);
-	c = dev ? cm_conn_new(dev, handler, context) : ERR_PTR(-ENODEV);
+	c = dev ? cm_conn_new(dev, handler, context, CM_MAX_CONNECTIONS) :
+		  ERR_PTR(-ENODEV);
 	mutex_unlock(&cm_lock);
 	return IS_ERR(c) ? ERR_CAST(c) : &c->id;
 }

@@ -56,32 +56,27 @@ static void cm_reply_apr(struct cm_rx *rx, u32 local_id, u32 remote_id,
 
 /* IBTA 12.8.1; the order of apm-and-cm checks. 0 or an APR status. */
 static u8 cm_check_lap(struct cm_rx *rx, struct cm_conn *c,
-		       struct cm_path *path, void *info, u8 *info_len)
+		       struct cm_path *path, struct cm_path_hint *hint)
 {
+	static const u8 statuses[CM_PATH_FAULTS] = {
+		[CM_PATH_BAD_GID] = APM_CM_APR_INVALID_GID,
+		[CM_PATH_BAD_PKEY] = APM_CM_APR_REJECT,
+		[CM_PATH_BAD_LID] = APM_CM_APR_INVALID_LID,
+		[CM_PATH_BAD_RATE] = APM_CM_APR_INVALID_PACKET_RATE,
+	};
 	struct cm_lap_msg *lap = &rx->mad->lap;
 	struct sa_path_rec rec;
-	union ib_gid gid;
-	__be16 lid = 0;
-	u8 timeout;
+	u8 status, timeout;
+
+	hint->len = 0;
 
 	if (IBA_GET(CM_LAP_REMOTE_QPN_EECN, lap) != c->local_qpn)
 		return APM_CM_APR_INVALID_QPN;
 	cm_msg_get_lap_path(lap, c->pri.rec.pkey, c->path_mtu, &rec, &timeout);
-	if (cm_msg_lap_is_routed(lap))
-		cm_fix_routed(rx, &rec);
-	if (cm_path_init(rx->dev, &rec, timeout, path)) {
-		cm_port_gid(rx->dev, rx->via.port, &gid);
-		memcpy(info, &gid, sizeof(gid));
-		*info_len = sizeof(gid);
-		return APM_CM_APR_INVALID_GID;
-	}
-	if (!cm_lid_is_ours(rx->dev, path, &lid)) {
-		memcpy(info, &lid, sizeof(lid));
-		*info_len = sizeof(lid);
-		return APM_CM_APR_INVALID_LID;
-	}
-	if (!cm_rate_known(rec.rate))
-		return APM_CM_APR_INVALID_PACKET_RATE;
+	status = statuses[cm_path_from_peer(rx, &rec, cm_msg_lap_is_routed(lap),
+					    timeout, rx->via.port, path, hint)];
+	if (status)
+		return status;
 	if (cm_same_path(path, &c->pri))
 		return APM_CM_APR_IS_CURRENT;
 	if (!cm_apm_supported(rx->dev, path->via.port))
@@ -113,9 +108,8 @@ void cm_rx_lap(struct cm_rx *rx)
 	u32 sender = IBA_GET(CM_LAP_LOCAL_COMM_ID, lap);
 	struct apm_cm_event ev = { .event = APM_CM_LAP_RECEIVED };
 	struct cm_conn *c = cm_find(rx->dev, ours, sender);
-	u8 info[APM_CM_INFO_SIZE];
+	struct cm_path_hint hint;
 	struct cm_path path;
-	u8 info_len = 0;
 	u8 status;
 
 	if (c && (c->state == APM_CM_REP_SENT ||
@@ -133,9 +127,9 @@ void cm_rx_lap(struct cm_rx *rx)
 		return;
 	}
 
-	status = cm_check_lap(rx, c, &path, info, &info_len);
+	status = cm_check_lap(rx, c, &path, &hint);
 	if (status) {
-		cm_reply_apr(rx, ours, sender, status, info, info_len);
+		cm_reply_apr(rx, ours, sender, status, &hint, hint.len);
 		return;
 	}
 

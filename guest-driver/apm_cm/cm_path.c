@@ -81,7 +81,7 @@ bool cm_same_path(const struct cm_path *a, const struct cm_path *b)
  * router is that by which the message came; our end is the port with the path's
  * GID, which need not be the one the message came in by.
  */
-void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec)
+static void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec)
 {
 	const struct ib_gid_attr *gid;
 	struct ib_port_attr attr;
@@ -96,9 +96,14 @@ void cm_fix_routed(struct cm_rx *rx, struct sa_path_rec *rec)
 	rdma_put_gid_attr(gid);
 }
 
+static bool cm_lid_is_unicast(__be16 lid)
+{
+	return lid && be16_to_cpu(lid) < be16_to_cpu(IB_MULTICAST_LID_BASE);
+}
+
 /* The path's source LID must be one of its port's; that of other ports too */
-bool cm_lid_is_ours(struct cm_device *dev, const struct cm_path *path,
-		    __be16 *right)
+static bool cm_lid_is_ours(struct cm_device *dev, const struct cm_path *path,
+			   __be16 *right)
 {
 	struct ib_port_attr attr;
 	u32 lid = be16_to_cpu(path->rec.ib.slid);
@@ -109,9 +114,45 @@ bool cm_lid_is_ours(struct cm_device *dev, const struct cm_path *path,
 	return lid >= attr.lid && lid < attr.lid + (1U << attr.lmc);
 }
 
-bool cm_rate_known(u8 rate)
+static bool cm_rate_known(u8 rate)
 {
 	return rate == IB_RATE_PORT_CURRENT || ib_rate_to_mbps(rate) > 0;
+}
+
+/*
+ * The one door for paths that peers name, in REQ and LAP: @rec to @path, or
+ * what cannot be.  @hint: what would have been right; for a GID that of port
+ * @hint_port.
+ */
+enum cm_path_fault cm_path_from_peer(struct cm_rx *rx, struct sa_path_rec *rec,
+				     bool routed, u8 timeout, u32 hint_port,
+				     struct cm_path *path,
+				     struct cm_path_hint *hint)
+{
+	int ret;
+
+	memset(hint, 0, sizeof(*hint));
+	if (routed)
+		cm_fix_routed(rx, rec);
+	ret = cm_path_init(rx->dev, rec, timeout, path);
+	if (ret == -ENOKEY)
+		return CM_PATH_BAD_PKEY;
+	if (ret) {
+		if (!rdma_query_gid(rx->dev->ib, hint_port, 0, &hint->gid))
+			hint->len = sizeof(hint->gid);
+		return CM_PATH_BAD_GID;
+	}
+	/* The peer's own is where our messages and packets will go to. */
+	if (!cm_lid_is_unicast(rec->ib.dlid))
+		return CM_PATH_BAD_LID;
+	if (!cm_lid_is_unicast(rec->ib.slid) ||
+	    !cm_lid_is_ours(rx->dev, path, &hint->lid)) {
+		hint->len = sizeof(hint->lid);
+		return CM_PATH_BAD_LID;
+	}
+	if (!cm_rate_known(rec->rate))
+		return CM_PATH_BAD_RATE;
+	return CM_PATH_GOOD;
 }
 
 bool cm_apm_supported(struct cm_device *dev, u32 port)
@@ -120,10 +161,4 @@ bool cm_apm_supported(struct cm_device *dev, u32 port)
 
 	return !ib_query_port(dev->ib, port, &attr) &&
 	       (attr.port_cap_flags & IB_PORT_AUTO_MIGR_SUP);
-}
-
-void cm_port_gid(struct cm_device *dev, u32 port, union ib_gid *gid)
-{
-	if (rdma_query_gid(dev->ib, port, 0, gid))
-		memset(gid, 0, sizeof(*gid));
 }
