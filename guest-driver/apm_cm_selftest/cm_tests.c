@@ -33,9 +33,7 @@ static void test_establish(struct test *t)
 	      s->ev.u.rep.remote_qpn);
 	check(t, !s->ev.u.rep.failover_accepted, "failover %d",
 	      s->ev.u.rep.failover_accepted);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
@@ -64,7 +62,7 @@ static void failover_refused(struct test *t, enum apm_cm_failover how)
 	check(t, !info.alternate_valid, "a has an alternate");
 	apm_cm_query(t->p.id, &info);
 	check(t, !info.alternate_valid, "p has an alternate");
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 	errno_is(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), -EINVAL,
 		 "PATH_MIG without alternate");
@@ -176,6 +174,100 @@ static void test_foreign_lid(struct test *t)
 	      s->info[1] == (t->lid[1] & 0xff), "no LID in the REJ");
 }
 
+/* What the peer says of its own end is where our messages would go to. */
+static void edit_own_lid(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_PRIMARY_LOCAL_PORT_LID, (struct cm_req_msg *)mad,
+		0xc000);
+}
+
+static void test_multicast_lid(struct test *t)
+{
+	edit(t, SENT, REQ, edit_own_lid);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_LID);
+}
+
+static void edit_own_alternate_lid(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_ALTERNATE_LOCAL_PORT_LID, (struct cm_req_msg *)mad,
+		0xfffe);
+}
+
+static void test_alternate_multicast_lid(struct test *t)
+{
+	t->opt.alternate = true;
+	edit(t, SENT, REQ, edit_own_alternate_lid);
+	start_req(t);
+	refused(t, APM_CM_REJ_INVALID_ALT_LID);
+}
+
+static void edit_pkey(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_PARTITION_KEY, (struct cm_req_msg *)mad, 0x8123);
+}
+
+static void test_foreign_pkey(struct test *t)
+{
+	edit(t, SENT, REQ, edit_pkey);
+	start_req(t);
+	refused(t, APM_CM_REJ_UNSUPPORTED);
+}
+
+/* QPs 0 and 1 are no consumer's: ignored, the repetition is right. */
+static void edit_req_qpn(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_LOCAL_QPN, (struct cm_req_msg *)mad, 1);
+}
+
+static void edit_rep_qpn(struct test *t, void *mad)
+{
+	IBA_SET(CM_REP_LOCAL_QPN, (struct cm_rep_msg *)mad, 0xffffff);
+}
+
+static void test_impossible_qpn(struct test *t)
+{
+	edit(t, SENT, REQ, edit_req_qpn);
+	edit(t, SENT, REP, edit_rep_qpn);
+	establish(t);
+	check(t, seen(t, SENT, REQ) >= 2, "a REQ of QP 1 was taken");
+	check(t, seen(t, SENT, REP) >= 2, "a REP of QP 0xffffff was taken");
+}
+
+/* More reads at once than the device can, or than was asked for */
+static void edit_req_depth(struct test *t, void *mad)
+{
+	IBA_SET(CM_REQ_RESPONDER_RESOURCES, (struct cm_req_msg *)mad, 255);
+	IBA_SET(CM_REQ_INITIATOR_DEPTH, (struct cm_req_msg *)mad, 255);
+}
+
+static void edit_rep_depth(struct test *t, void *mad)
+{
+	IBA_SET(CM_REP_RESPONDER_RESOURCES, (struct cm_rep_msg *)mad, 255);
+	IBA_SET(CM_REP_INITIATOR_DEPTH, (struct cm_rep_msg *)mad, 255);
+}
+
+static void test_read_depth(struct test *t)
+{
+	const struct seen_event *s;
+
+	edit(t, SENT, REQ, edit_req_depth);
+	edit(t, SENT, REP, edit_rep_depth);
+	start_req(t);
+	s = expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	check(t, s->ev.u.req.responder_resources <=
+	      t->dev->attrs.max_qp_rd_atom, "p is to respond to %u reads",
+	      s->ev.u.req.responder_resources);
+	check(t, s->ev.u.req.initiator_depth <=
+	      t->dev->attrs.max_qp_init_rd_atom, "p may start %u reads",
+	      s->ev.u.req.initiator_depth);
+	send_rep(t, &t->p);
+	s = expect(t, &t->a, APM_CM_REP_RECEIVED);
+	check(t, s->ev.u.rep.responder_resources == 4 &&
+	      s->ev.u.rep.initiator_depth == 4, "a has reads %u and %u",
+	      s->ev.u.rep.responder_resources, s->ev.u.rep.initiator_depth);
+}
+
 static void edit_mtu(struct test *t, void *mad)
 {
 	IBA_SET(CM_REQ_PATH_PACKET_PAYLOAD_MTU, (struct cm_req_msg *)mad, 9);
@@ -273,9 +365,7 @@ static void test_mra(struct test *t)
 	check(t, seen(t, SENT, REQ) == sent, "REQ repeated in spite of MRA");
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 }
 
@@ -284,10 +374,7 @@ static void test_mra_held(struct test *t)
 {
 	start_req(t);
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_mra(t->p.id, APM_CM_MRA_DELAY | 20, NULL, 0),
-	   "hold MRA");
+	send_mra(t, &t->p, APM_CM_MRA_DELAY | 20);
 	check(t, !seen(t, SENT, MRA), "MRA was not held");
 	/* Lost, so that the REQ comes once more */
 	lose(t, RECEIVED, MRA, 1);
@@ -296,12 +383,10 @@ static void test_mra_held(struct test *t)
 	in_state(t, &t->p, APM_CM_MRA_REQ_SENT, APM_CM_LAP_UNINIT);
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
-	if (t->failed)
-		return;
 	/* The other side's turn to be slow */
-	ok(t, apm_cm_send_mra(t->a.id, 20, NULL, 0), "send MRA");
+	send_mra(t, &t->a, 20);
 	expect(t, &t->p, APM_CM_MRA_RECEIVED);
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 }
 
@@ -312,6 +397,32 @@ static void rej_is(struct test *t, u16 reason)
 	last_mad(t, SENT, REJ, &rej);
 	check(t, IBA_GET(CM_REJ_REASON, &rej) == reason, "REJ %u, not %u",
 	      IBA_GET(CM_REJ_REASON, &rej), reason);
+}
+
+/* An MRA that is held ends with its exchange: not said in the id's next. */
+static void test_mra_held_forgotten(struct test *t)
+{
+	__be64 guid = t->dev->node_guid;
+
+	t->opt.resp = 20;		/* 4 s: the REQ does not come again */
+	start_req(t);
+	expect(t, &t->p, APM_CM_REQ_RECEIVED);
+	send_mra(t, &t->p, APM_CM_MRA_DELAY | 20);
+	if (t->failed)
+		return;
+	ok(t, apm_cm_send_rej(t->a.id, APM_CM_REJ_TIMEOUT, &guid, sizeof(guid),
+			      NULL, 0), "send REJ");
+	expect(t, &t->p, APM_CM_REJ_RECEIVED);
+
+	t->called = &t->p2;
+	t->opt.resp = RESP_USUAL;
+	call_from(t, &t->p);
+	expect(t, &t->p2, APM_CM_REQ_RECEIVED);
+	send_rep(t, &t->p2);
+	expect(t, &t->p, APM_CM_REP_RECEIVED);
+	lose(t, SENT, MRA, UINT_MAX);
+	wait_seen(t, RECEIVED, REP, 2);
+	in_state(t, &t->p, APM_CM_REP_RCVD, APM_CM_LAP_UNINIT);
 }
 
 /* Nobody hears the REQ: error, and REJ 4 for who may have heard. */
@@ -350,9 +461,7 @@ static void test_rep_unanswered(struct test *t)
 	start_req(t);
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
 	/* a hears MRA only, and waits. */
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_mra(t->p.id, 22, NULL, 0), "send MRA");
+	send_mra(t, &t->p, 22);
 	expect(t, &t->a, APM_CM_MRA_RECEIVED);
 	send_rep(t, &t->p);
 	expect(t, &t->p, APM_CM_REP_ERROR);
@@ -370,7 +479,7 @@ static void no_rtu(struct test *t)
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
 	if (!t->failed)
-		ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+		send_rtu(t, &t->a);
 	in_state(t, &t->p, APM_CM_REP_SENT, APM_CM_LAP_UNINIT);
 }
 
@@ -387,9 +496,7 @@ static void test_comm_est(struct test *t)
 static void test_rtu_lost_dreq(struct test *t)
 {
 	no_rtu(t);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	expect(t, &t->p, APM_CM_USER_ESTABLISHED);
 	finish_dreq(t, &t->a, &t->p);
 }
@@ -400,7 +507,6 @@ static void test_rtu_lost_dreq(struct test *t)
 static void test_routed(struct test *t)
 {
 	const struct seen_event *s;
-	struct sa_path_rec rec;
 	struct cm_req_msg req;
 	struct cm_lap_msg lap;
 
@@ -421,14 +527,11 @@ static void test_routed(struct test *t)
 	      "REQ is not that of a routed path");
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 
 	/* p's end of the alternate is a's port. */
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	s = expect(t, &t->p, APM_CM_LAP_RECEIVED);
 	check(t, s->ev.u.lap.port == t->port[0] &&
 	      be16_to_cpu(s->ev.u.lap.alternate_path.ib.slid) == t->lid[0],
@@ -438,9 +541,8 @@ static void test_routed(struct test *t)
 	check(t, IBA_GET(CM_LAP_ALTERNATE_LOCAL_PORT_LID, &lap) == 0xffff &&
 	      !IBA_GET(CM_LAP_ALTERNATE_SUBNET_LOCAL, &lap),
 	      "LAP is not that of a routed path");
-	ok(t, answer_lap(&t->p, APM_CM_APR_SUCCESS), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
+	apr_is(t, &t->a, APM_CM_APR_SUCCESS);
 }
 
 /* ------------------------------------------------------------------ */
@@ -462,12 +564,10 @@ static void test_dreq_passive(struct test *t)
 static void test_dreq_crossing(struct test *t)
 {
 	establish(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, DREQ, 1);
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "a's DREQ");
+	send_dreq(t, &t->a);
 	wait_seen(t, RECEIVED, DREQ, 1);
-	ok(t, apm_cm_send_dreq(t->p.id, NULL, 0), "p's DREQ");
+	send_dreq(t, &t->p);
 	finish_dreq(t, &t->p, &t->a);
 }
 
@@ -479,10 +579,8 @@ static void test_drep_lost(struct test *t)
 
 	t->opt.ack_timeout = 18;
 	establish(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, DREP, 1);
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
 	if (t->failed)
 		return;
@@ -500,10 +598,8 @@ static void test_drep_lost(struct test *t)
 static void test_dreq_unanswered(struct test *t)
 {
 	establish(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, DREQ, UINT_MAX);
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	expect(t, &t->a, APM_CM_DREQ_ERROR);
 	check(t, seen(t, SENT, DREQ) == RETRIES + 1, "%u DREQs",
 	      seen(t, SENT, DREQ));
@@ -535,10 +631,8 @@ static void edit_dreq_qpn(struct test *t, void *mad)
 static void test_dreq_qpn(struct test *t)
 {
 	establish(t);
-	if (t->failed)
-		return;
 	edit(t, SENT, DREQ, edit_dreq_qpn);
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	wait_seen(t, RECEIVED, DREQ, 1);
 	/* Ignored; the next try is right. */
 	finish_dreq(t, &t->a, &t->p);
@@ -552,9 +646,7 @@ static void test_timewait(struct test *t)
 
 	t->opt.ack_timeout = 16;
 	establish(t);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
 	start = ktime_get_ns();
 	if (t->failed)
@@ -590,26 +682,37 @@ static void test_stale(struct test *t)
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
 }
 
-/* The same while p waits for an APR: its LAP is over, and p hears of it. */
-static void test_stale_during_lap(struct test *t)
+/* One id for two connections: refused, the first one stays. */
+static void test_duplicate_id(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
+	struct cm_req_msg req;
 
 	establish(t);
 	if (t->failed)
 		return;
-	path(t, 0, 1, &rec);
+	last_mad(t, RECEIVED, REQ, &req);
+	send_raw(t, 1, &req);
+	wait_seen(t, RECEIVED, REQ, 2);
+	check(t, !seen(t, SENT, REJ), "a repeated REQ was refused");
+	IBA_SET(CM_REQ_LOCAL_QPN, &req, t->next_qpn++);
+	send_raw(t, 1, &req);
+	wait_seen(t, SENT, REJ, 1);
+	rej_is(t, APM_CM_REJ_DUPLICATE_LOCAL_COMM_ID);
+	disconnect(t, &t->a, &t->p);
+}
+
+/* As stale, while p waits for an APR: its LAP is over, and p hears of it. */
+static void test_stale_during_lap(struct test *t)
+{
+	establish(t);
 	lose(t, RECEIVED, LAP, UINT_MAX);
-	ok(t, send_lap(&t->p, &rec, 0), "send LAP");
+	offer(t, &t->p, 0, 1, 0);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_SENT);
 	t->p2.qpn = t->a.qpn;
 	call_from(t, &t->p2);
 	expect(t, &t->p2, APM_CM_REJ_RECEIVED);
 	expect(t, &t->p2, APM_CM_TIMEWAIT_EXIT);
-	s = expect(t, &t->p, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_DISCONNECT, "why %d",
-	      s->ev.u.lap_error.why);
+	lap_over(t, &t->p, APM_CM_LAP_DISCONNECT);
 	finish_dreq(t, &t->p, &t->a);
 }
 
@@ -652,8 +755,6 @@ static void test_handler_refuses(struct test *t)
 static void test_destroy(struct test *t)
 {
 	establish(t);
-	if (t->failed)
-		return;
 	end_id(&t->a);
 	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
 	/* And p goes without an answer of the consumer: it gets one. */
@@ -724,8 +825,6 @@ static void test_random(struct test *t)
 	wait_raw(t);
 	/* A LAP that happened to fit would be of interest, not an error. */
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
-	if (t->failed)
-		return;
 	end_id(&t->a);
 	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
 	end_id(&t->p);
@@ -737,27 +836,19 @@ static void test_random(struct test *t)
 
 /*
  * REQs without end that nobody answers: there is a limit, it is told with REJ 3
- * (no resources), and afterwards all is as before.
+ * (no resources), this side's own calls have a limit of their own, and
+ * afterwards all is as before.
  */
 #define FLOOD		1500
-#define FLOOD_LIMIT	1024	/* CM_MAX_CONNECTIONS */
+#define FLOOD_LIMIT	768	/* CM_MAX_FOR_PEERS */
+#define LIMIT		1024	/* CM_MAX_CONNECTIONS */
 
-static void test_flood(struct test *t)
+static void flood(struct test *t)
 {
 	struct apm_cm_counters counters;
 	struct cm_req_msg req;
 	unsigned int i;
 
-	establish(t);
-	if (t->failed)
-		return;
-	t->hoard = kvcalloc(FLOOD, sizeof(*t->hoard), GFP_KERNEL);
-	if (!t->hoard) {
-		fail(t, "no memory");
-		return;
-	}
-	t->hoarded = 0;
-	t->hoard_max = FLOOD;
 	last_mad(t, RECEIVED, REQ, &req);
 	for (i = 0; i < FLOOD && !t->failed; i++) {
 		IBA_SET(CM_REQ_LOCAL_COMM_ID, &req, 0x10000000 + i);
@@ -772,7 +863,43 @@ static void test_flood(struct test *t)
 	check(t, seen(t, SENT, REJ) >= FLOOD - FLOOD_LIMIT, "%u REJs",
 	      seen(t, SENT, REJ));
 	rej_is(t, APM_CM_REJ_NO_RESOURCES);
-	errno_is(t, make_id(t, &t->p2), -EMFILE, "one id more");
+}
+
+/* Ids of our own, until there are no more */
+static void hoard_ids(struct test *t)
+{
+	struct apm_cm_counters counters;
+	int ret = 0;
+
+	while (!ret && t->hoarded < FLOOD) {
+		ret = make_id(t, &t->p2);
+		if (!ret)
+			t->hoard[t->hoarded++] = t->p2.id;
+	}
+	t->p2.id = NULL;
+	errno_is(t, ret, -EMFILE, "one id more");
+	apm_cm_get_counters(&counters);
+	check(t, counters.connections == LIMIT, "%u connections and ids",
+	      counters.connections);
+}
+
+static void test_flood(struct test *t)
+{
+	unsigned int i;
+
+	establish(t);
+	if (t->failed)
+		return;
+	t->hoard = kvcalloc(FLOOD, sizeof(*t->hoard), GFP_KERNEL);
+	if (!t->hoard) {
+		fail(t, "no memory");
+		return;
+	}
+	t->hoarded = 0;
+	t->hoard_max = FLOOD;
+	flood(t);
+	t->hoard_max = 0;
+	hoard_ids(t);
 	for (i = 0; i < t->hoarded; i++)
 		apm_cm_destroy_id(t->hoard[i]);
 	kvfree(t->hoard);
@@ -789,15 +916,22 @@ const struct selftest cm_tests[] = {
 	{ "nobody listens: REJ 8", test_no_service },
 	{ "foreign GID: REJ 12", test_foreign_gid },
 	{ "foreign LID: REJ 13", test_foreign_lid },
+	{ "multicast LID: REJ 13", test_multicast_lid },
+	{ "foreign P_Key: REJ 5", test_foreign_pkey },
 	{ "foreign alternate GID: REJ 18", test_foreign_alternate_gid },
+	{ "alternate to a multicast LID: REJ 19",
+	  test_alternate_multicast_lid },
 	{ "impossible MTU: REJ 26", test_bad_mtu },
 	{ "unknown transport: REJ 9", test_bad_transport },
+	{ "QPN that nobody can have", test_impossible_qpn },
+	{ "reads at once: what both can", test_read_depth },
 	{ "alternate of another MTU or P_Key", test_unlike_alternate },
 	{ "REQ lost", test_req_lost },
 	{ "REP lost", test_rep_lost },
 	{ "RTU lost", test_rtu_lost },
 	{ "MRA prolongs", test_mra },
 	{ "MRA held until the REQ comes again", test_mra_held },
+	{ "MRA held ends with its exchange", test_mra_held_forgotten },
 	{ "REQ never answered: REJ 4", test_req_unanswered },
 	{ "REJ 4 finds who was too slow", test_req_timeout_reject },
 	{ "REP never answered", test_rep_unanswered },
@@ -813,6 +947,7 @@ const struct selftest cm_tests[] = {
 	{ "DREQ for another QP: ignored", test_dreq_qpn },
 	{ "length of TIMEWAIT", test_timewait },
 	{ "stale connection: REJ 10", test_stale },
+	{ "one id for two connections: REJ 30", test_duplicate_id },
 	{ "stale connection with a LAP out", test_stale_during_lap },
 	{ "REJ 4 of nobody", test_rej_of_nobody },
 	{ "a handler's error ends the id", test_handler_refuses },

@@ -27,6 +27,7 @@
 #include "apm_cm.h"
 
 #define WAIT_MS		10000
+#define POLL_MS		20
 #define EVENTS		16
 #define KEPT		16		/* bytes kept of private data, info */
 
@@ -142,12 +143,12 @@ void alternate_is(struct test *t, struct end *e, u32 from, u32 to);
 void path_is(struct test *t, struct end *e, u32 from, u32 to);
 
 /* The tap */
-void lose(struct test *t, enum dir dir, enum kind kind, unsigned int count);
-void edit(struct test *t, enum dir dir, enum kind kind, edit_fn fn);
-unsigned int seen(struct test *t, enum dir dir, enum kind kind);
-u32 last_port(struct test *t, enum dir dir, enum kind kind);
-void last_mad(struct test *t, enum dir dir, enum kind kind, void *mad);
-void wait_seen(struct test *t, enum dir dir, enum kind kind,
+void lose(struct test *t, enum dir way, enum kind kind, unsigned int count);
+void edit(struct test *t, enum dir way, enum kind kind, edit_fn fn);
+unsigned int seen(struct test *t, enum dir way, enum kind kind);
+u32 last_port(struct test *t, enum dir way, enum kind kind);
+void last_mad(struct test *t, enum dir way, enum kind kind, void *mad);
+void wait_seen(struct test *t, enum dir way, enum kind kind,
 	       unsigned int count);
 
 /* Messages by hand, from a's port to port @to (0: a's, 1: p's) */
@@ -162,6 +163,7 @@ void harness_exit(struct test *t);
 int make_listener(struct test *t, u64 service);
 void test_begin(struct test *t);
 void test_end(struct test *t);
+void wait_left_over(struct test *t, u32 count);
 
 /* Connecting */
 int make_id(struct test *t, struct end *e);
@@ -173,6 +175,17 @@ void disconnect(struct test *t, struct end *from, struct end *to);
 void finish_dreq(struct test *t, struct end *from, struct end *to);
 void send_rep(struct test *t, struct end *e);
 void establish(struct test *t);
+void send_rtu(struct test *t, struct end *e);
+void send_mra(struct test *t, struct end *e, u8 service_timeout);
+void send_dreq(struct test *t, struct end *e);
+void offer(struct test *t, struct end *e, unsigned int from, unsigned int to,
+	   u8 resp);
+void answer(struct test *t, struct end *e, enum apm_cm_apr_status status);
+const struct seen_event *apr_is(struct test *t, struct end *e,
+				enum apm_cm_apr_status status);
+void accept(struct test *t, struct end *e, struct end *sender);
+void lap_over(struct test *t, struct end *e, enum apm_cm_lap_error why);
+void tell_migrated(struct test *t, struct end *e);
 int send_lap(struct end *e, const struct sa_path_rec *rec, u8 resp);
 int answer_lap(struct end *e, enum apm_cm_apr_status status);
 void end_id(struct end *e);

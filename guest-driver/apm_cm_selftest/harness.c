@@ -101,10 +101,10 @@ void wait_state(struct test *t, struct end *e, enum apm_cm_state state)
 
 	if (t->failed)
 		return;
-	for (ms = 0; ms < WAIT_MS; ms += 10) {
+	for (ms = 0; ms < WAIT_MS; ms += POLL_MS) {
 		if (is_state(e, state))
 			return;
-		msleep(10);
+		msleep(POLL_MS);
 	}
 	fail(t, "%s did not become %s", e->name, apm_cm_state_str(state));
 }
@@ -146,9 +146,9 @@ void path_is(struct test *t, struct end *e, u32 from, u32 to)
 /* ------------------------------------------------------------------ */
 /* The tap */
 
-static struct tapped *tapped(struct test *t, enum dir dir, enum kind kind)
+static struct tapped *tapped(struct test *t, enum dir way, enum kind kind)
 {
-	return &t->tapped[dir][kind - REQ];
+	return &t->tapped[way][kind - REQ];
 }
 
 /* Called by the CM for each message. */
@@ -182,59 +182,59 @@ static bool on_message(struct apm_cm_tap *tap, bool sent, u32 port, void *mad)
 	return lost;
 }
 
-void lose(struct test *t, enum dir dir, enum kind kind, unsigned int count)
+void lose(struct test *t, enum dir way, enum kind kind, unsigned int count)
 {
 	spin_lock(&t->tap_lock);
-	tapped(t, dir, kind)->lose = count;
+	tapped(t, way, kind)->lose = count;
 	spin_unlock(&t->tap_lock);
 }
 
 /* The next message of this kind is changed, under a spinlock. */
-void edit(struct test *t, enum dir dir, enum kind kind, edit_fn fn)
+void edit(struct test *t, enum dir way, enum kind kind, edit_fn fn)
 {
 	spin_lock(&t->tap_lock);
-	tapped(t, dir, kind)->edit = fn;
-	tapped(t, dir, kind)->edits = 1;
+	tapped(t, way, kind)->edit = fn;
+	tapped(t, way, kind)->edits = 1;
 	spin_unlock(&t->tap_lock);
 }
 
-unsigned int seen(struct test *t, enum dir dir, enum kind kind)
+unsigned int seen(struct test *t, enum dir way, enum kind kind)
 {
 	unsigned int n;
 
 	spin_lock(&t->tap_lock);
-	n = tapped(t, dir, kind)->seen;
+	n = tapped(t, way, kind)->seen;
 	spin_unlock(&t->tap_lock);
 	return n;
 }
 
-u32 last_port(struct test *t, enum dir dir, enum kind kind)
+u32 last_port(struct test *t, enum dir way, enum kind kind)
 {
 	u32 port;
 
 	spin_lock(&t->tap_lock);
-	port = tapped(t, dir, kind)->port;
+	port = tapped(t, way, kind)->port;
 	spin_unlock(&t->tap_lock);
 	return port;
 }
 
-void last_mad(struct test *t, enum dir dir, enum kind kind, void *mad)
+void last_mad(struct test *t, enum dir way, enum kind kind, void *mad)
 {
 	spin_lock(&t->tap_lock);
-	memcpy(mad, tapped(t, dir, kind)->last, 256);
+	memcpy(mad, tapped(t, way, kind)->last, 256);
 	spin_unlock(&t->tap_lock);
 }
 
-void wait_seen(struct test *t, enum dir dir, enum kind kind,
+void wait_seen(struct test *t, enum dir way, enum kind kind,
 	       unsigned int count)
 {
 	if (t->failed)
 		return;
-	if (!wait_event_timeout(t->tap_wait, seen(t, dir, kind) >= count,
+	if (!wait_event_timeout(t->tap_wait, seen(t, way, kind) >= count,
 				msecs_to_jiffies(WAIT_MS)))
-		fail(t, "%u %s %s, not %u", seen(t, dir, kind),
+		fail(t, "%u %s %s, not %u", seen(t, way, kind),
 		     apm_cm_msg_str(kind - REQ),
-		     dir == SENT ? "sent" : "received", count);
+		     way == SENT ? "sent" : "received", count);
 }
 
 /* ------------------------------------------------------------------ */
@@ -505,9 +505,7 @@ void establish(struct test *t)
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	expect(t, &t->p, APM_CM_RTU_RECEIVED);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_UNINIT);
@@ -555,6 +553,77 @@ int answer_lap(struct end *e, enum apm_cm_apr_status status)
 }
 
 /* ------------------------------------------------------------------ */
+/* Steps of tests: nothing happens any more once the test has failed */
+
+void send_rtu(struct test *t, struct end *e)
+{
+	if (!t->failed)
+		ok(t, apm_cm_send_rtu(e->id, NULL, 0), "send RTU");
+}
+
+void send_mra(struct test *t, struct end *e, u8 service_timeout)
+{
+	if (!t->failed)
+		ok(t, apm_cm_send_mra(e->id, service_timeout, NULL, 0),
+		   "send MRA");
+}
+
+void send_dreq(struct test *t, struct end *e)
+{
+	if (!t->failed)
+		ok(t, apm_cm_send_dreq(e->id, NULL, 0), "send DREQ");
+}
+
+/* A LAP of @e's: from the port of a (0) or p (1) to that of a or p */
+void offer(struct test *t, struct end *e, unsigned int from, unsigned int to,
+	   u8 resp)
+{
+	struct sa_path_rec rec;
+
+	path(t, from, to, &rec);
+	if (!t->failed)
+		ok(t, send_lap(e, &rec, resp), "send LAP");
+}
+
+void answer(struct test *t, struct end *e, enum apm_cm_apr_status status)
+{
+	if (!t->failed)
+		ok(t, answer_lap(e, status), "send APR");
+}
+
+const struct seen_event *apr_is(struct test *t, struct end *e,
+				enum apm_cm_apr_status status)
+{
+	const struct seen_event *s = expect(t, e, APM_CM_APR_RECEIVED);
+
+	check(t, s->ev.u.apr.status == status, "APR %u, not %u",
+	      s->ev.u.apr.status, status);
+	return s;
+}
+
+/* The LAP that is out to @e is accepted. */
+void accept(struct test *t, struct end *e, struct end *sender)
+{
+	expect(t, e, APM_CM_LAP_RECEIVED);
+	answer(t, e, APM_CM_APR_SUCCESS);
+	apr_is(t, sender, APM_CM_APR_SUCCESS);
+}
+
+void lap_over(struct test *t, struct end *e, enum apm_cm_lap_error why)
+{
+	const struct seen_event *s = expect(t, e, APM_CM_LAP_ERROR);
+
+	check(t, s->ev.u.lap_error.why == why, "LAP over by %d, not %d",
+	      s->ev.u.lap_error.why, why);
+}
+
+void tell_migrated(struct test *t, struct end *e)
+{
+	if (!t->failed)
+		ok(t, apm_cm_notify(e->id, IB_EVENT_PATH_MIG), "PATH_MIG");
+}
+
+/* ------------------------------------------------------------------ */
 /* One test */
 
 static void end_init(struct test *t, struct end *e)
@@ -587,12 +656,25 @@ void test_begin(struct test *t)
 	spin_unlock(&t->tap_lock);
 }
 
-/* Nothing unexpected came, and nothing is left of this test. */
-void test_end(struct test *t)
+/* Until so many connections of this test are left */
+void wait_left_over(struct test *t, u32 count)
 {
 	struct apm_cm_counters counters;
 	unsigned int ms;
 
+	for (ms = 0; ms < WAIT_MS; ms += POLL_MS) {
+		apm_cm_get_counters(&counters);
+		if (counters.connections <= t->connections + count)
+			return;
+		msleep(POLL_MS);
+	}
+	fail(t, "%u connections are left over, not %u",
+	     counters.connections - t->connections, count);
+}
+
+/* Nothing unexpected came, and nothing is left of this test. */
+void test_end(struct test *t)
+{
 	quiet(t, &t->a);
 	quiet(t, &t->p);
 	quiet(t, &t->p2);
@@ -604,14 +686,7 @@ void test_end(struct test *t)
 	end_id(&t->p);
 	end_id(&t->p2);
 	wait_raw(t);
-	for (ms = 0; ms < WAIT_MS; ms += 10) {
-		apm_cm_get_counters(&counters);
-		if (counters.connections <= t->connections)
-			return;
-		msleep(10);
-	}
-	fail(t, "%u connections are left over",
-	     counters.connections - t->connections);
+	wait_left_over(t, 0);
 }
 
 static void end_setup(struct end *e, const char *name)

@@ -13,20 +13,15 @@ static void lap_works(struct test *t, struct end *from, struct end *to,
 		      unsigned int from_port, unsigned int to_port)
 {
 	const struct seen_event *s;
-	struct sa_path_rec rec;
 
-	if (t->failed)
-		return;
-	path(t, from_port, to_port, &rec);
-	ok(t, send_lap(from, &rec, 0), "send LAP");
+	offer(t, from, from_port, to_port, 0);
 	s = expect(t, to, APM_CM_LAP_RECEIVED);
 	check(t, s->ev.u.lap.port == t->port[to_port], "LAP says port %u",
 	      s->ev.u.lap.port);
 	check(t, !strcmp(s->private, "lap"), "LAP's private data");
 	in_state(t, to, APM_CM_ESTABLISHED, APM_CM_LAP_RCVD);
-	ok(t, answer_lap(to, APM_CM_APR_SUCCESS), "send APR");
-	s = expect(t, from, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	answer(t, to, APM_CM_APR_SUCCESS);
+	s = apr_is(t, from, APM_CM_APR_SUCCESS);
 	check(t, !strcmp(s->private, "apr"), "APR's private data");
 	in_state(t, from, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
 	in_state(t, to, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
@@ -100,8 +95,8 @@ static void test_lap_sl(struct test *t)
 	last_mad(t, RECEIVED, LAP, &lap);
 	check(t, byte[61] == IB_RATE_10_GBPS && byte[62] == (5 << 4 | 8),
 	      "bytes 61 and 62 are %#x %#x", byte[61], byte[62]);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	expect(t, &t->a, APM_CM_APR_RECEIVED);
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
+	apr_is(t, &t->a, APM_CM_APR_SUCCESS);
 }
 
 static void test_lap_lost(struct test *t)
@@ -126,20 +121,12 @@ static void test_apr_lost(struct test *t)
 /* Also when it said no */
 static void test_rejecting_apr_lost(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	establish(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, APR, 1);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, APM_CM_APR_REJECT), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, s->ev.u.apr.status == APM_CM_APR_REJECT, "APR %u",
-	      s->ev.u.apr.status);
+	answer(t, &t->p, APM_CM_APR_REJECT);
+	apr_is(t, &t->a, APM_CM_APR_REJECT);
 	check(t, seen(t, SENT, APR) >= 2, "APR was not repeated");
 	quiet(t, &t->p);
 }
@@ -147,19 +134,15 @@ static void test_rejecting_apr_lost(struct test *t)
 static void test_lap_mra(struct test *t)
 {
 	const struct seen_event *s;
-	struct sa_path_rec rec;
 	unsigned int sent;
 	struct cm_mra_msg mra;
 
 	establish(t);
 	if (t->failed)
 		return;
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 13), "send LAP");
+	offer(t, &t->a, 1, 0, 13);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_mra(t->p.id, 20, NULL, 0), "send MRA");
+	send_mra(t, &t->p, 20);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_MRA_LAP_SENT);
 	s = expect(t, &t->a, APM_CM_MRA_RECEIVED);
 	check(t, s->ev.u.mra.service_timeout == 20, "service timeout %u",
@@ -172,9 +155,8 @@ static void test_lap_mra(struct test *t)
 	/* More than all tries would have taken */
 	msleep(300);
 	check(t, seen(t, SENT, LAP) == sent, "LAP repeated in spite of MRA");
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
+	apr_is(t, &t->a, APM_CM_APR_SUCCESS);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
 }
@@ -182,41 +164,28 @@ static void test_lap_mra(struct test *t)
 /* Held until the LAP comes again; repeated when it was lost. */
 static void test_lap_mra_held(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	establish(t);
-	if (t->failed)
-		return;
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_mra(t->p.id, APM_CM_MRA_DELAY | 20, NULL, 0),
-	   "hold MRA");
+	send_mra(t, &t->p, APM_CM_MRA_DELAY | 20);
 	lose(t, RECEIVED, MRA, 1);
 	wait_seen(t, SENT, MRA, 2);
 	expect(t, &t->a, APM_CM_MRA_RECEIVED);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	expect(t, &t->a, APM_CM_APR_RECEIVED);
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
+	apr_is(t, &t->a, APM_CM_APR_SUCCESS);
 }
 
 static void test_lap_unanswered(struct test *t)
 {
-	const struct seen_event *s;
 	struct sa_path_rec rec;
 
 	t->opt.alternate = true;
 	establish(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
 	lose(t, RECEIVED, LAP, UINT_MAX);
-	ok(t, send_lap(&t->a, &rec, RESP_SHORT), "send LAP");
+	offer(t, &t->a, 0, 0, RESP_SHORT);
+	path(t, 0, 0, &rec);
 	errno_is(t, send_lap(&t->a, &rec, 0), -EBUSY, "second LAP");
-	s = expect(t, &t->a, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_TIMEOUT, "why %d",
-	      s->ev.u.lap_error.why);
+	lap_over(t, &t->a, APM_CM_LAP_TIMEOUT);
 	check(t, seen(t, SENT, LAP) == RETRIES + 1, "%u LAPs",
 	      seen(t, SENT, LAP));
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
@@ -232,27 +201,17 @@ static void test_lap_unanswered(struct test *t)
  */
 static void test_apr_late(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	t->opt.alternate = true;
 	establish(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, RESP_SHORT), "send LAP");
+	offer(t, &t->a, 0, 0, RESP_SHORT);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
 	expect(t, &t->a, APM_CM_LAP_ERROR);
-	ok(t, answer_lap(&t->p, 0), "send APR");
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
 	wait_seen(t, RECEIVED, APR, 1);
 	quiet(t, &t->a);
 	alternate_is(t, &t->a, 1, 0);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
-	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	offer(t, &t->a, 1, 0, 0);
+	accept(t, &t->p, &t->a);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
 }
@@ -263,52 +222,28 @@ static void test_apr_late(struct test *t)
  */
 static void test_crossing_active_first(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	establish(t);
-	if (t->failed)
-		return;
 	/* a's is out, its first try is lost; p's arrives meanwhile. */
 	lose(t, RECEIVED, LAP, 1);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 18), "a's LAP");
+	offer(t, &t->a, 1, 0, 18);
 	wait_seen(t, RECEIVED, LAP, 1);
-	path(t, 0, 1, &rec);
-	ok(t, send_lap(&t->p, &rec, 0), "p's LAP");
-	s = expect(t, &t->p, APM_CM_APR_RECEIVED);
-	check(t, s->ev.u.apr.status == APM_CM_APR_REJECT, "APR %u",
-	      s->ev.u.apr.status);
+	offer(t, &t->p, 0, 1, 0);
+	apr_is(t, &t->p, APM_CM_APR_REJECT);
 	/* The caller's comes again and is answered. */
-	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	accept(t, &t->p, &t->a);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
 }
 
 static void test_crossing_passive_first(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	establish(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, LAP, 1);
-	path(t, 0, 1, &rec);
-	ok(t, send_lap(&t->p, &rec, 18), "p's LAP");
+	offer(t, &t->p, 0, 1, 18);
 	wait_seen(t, RECEIVED, LAP, 1);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "a's LAP");
-	s = expect(t, &t->p, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_CROSSED, "why %d",
-	      s->ev.u.lap_error.why);
-	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	offer(t, &t->a, 1, 0, 0);
+	lap_over(t, &t->p, APM_CM_LAP_CROSSED);
+	accept(t, &t->p, &t->a);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
@@ -325,14 +260,23 @@ static const struct seen_event *lap_refused(struct test *t,
 
 	if (!t->failed)
 		ok(t, send_lap(&t->a, rec, 0), "send LAP");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, s->ev.u.apr.status == status, "APR %u, not %u",
-	      s->ev.u.apr.status, status);
+	s = apr_is(t, &t->a, status);
 	quiet(t, &t->p);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
 	return s;
+}
+
+/* A good LAP, changed on its way */
+static const struct seen_event *edited_lap_refused(struct test *t, edit_fn fn,
+						   u8 status)
+{
+	struct sa_path_rec rec;
+
+	path(t, 1, 0, &rec);
+	edit(t, SENT, LAP, fn);
+	return lap_refused(t, &rec, status);
 }
 
 static void with_alternate(struct test *t)
@@ -370,12 +314,8 @@ static void edit_lap_qpn(struct test *t, void *mad)
 
 static void test_lap_qpn(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	path(t, 1, 0, &rec);
-	edit(t, SENT, LAP, edit_lap_qpn);
-	lap_refused(t, &rec, APM_CM_APR_INVALID_QPN);
+	edited_lap_refused(t, edit_lap_qpn, APM_CM_APR_INVALID_QPN);
 }
 
 static void edit_lap_lid(struct test *t, void *mad)
@@ -387,15 +327,25 @@ static void edit_lap_lid(struct test *t, void *mad)
 static void test_lap_lid(struct test *t)
 {
 	const struct seen_event *s;
-	struct sa_path_rec rec;
 
 	with_alternate(t);
-	path(t, 1, 0, &rec);
-	edit(t, SENT, LAP, edit_lap_lid);
-	s = lap_refused(t, &rec, APM_CM_APR_INVALID_LID);
+	s = edited_lap_refused(t, edit_lap_lid, APM_CM_APR_INVALID_LID);
 	check(t, s->ev.u.apr.info_length == 2 &&
 	      s->info[0] << 8 == (t->lid[0] & 0xff00) &&
 	      s->info[1] == (t->lid[0] & 0xff), "no LID in the APR");
+}
+
+/* What the peer says of its own end is where packets would go to. */
+static void edit_lap_own_lid(struct test *t, void *mad)
+{
+	IBA_SET(CM_LAP_ALTERNATE_LOCAL_PORT_LID, (struct cm_lap_msg *)mad,
+		0xc001);
+}
+
+static void test_lap_multicast_lid(struct test *t)
+{
+	with_alternate(t);
+	edited_lap_refused(t, edit_lap_own_lid, APM_CM_APR_INVALID_LID);
 }
 
 static void edit_lap_rate(struct test *t, void *mad)
@@ -405,37 +355,20 @@ static void edit_lap_rate(struct test *t, void *mad)
 
 static void test_lap_rate(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	path(t, 1, 0, &rec);
-	edit(t, SENT, LAP, edit_lap_rate);
-	lap_refused(t, &rec, APM_CM_APR_INVALID_PACKET_RATE);
+	edited_lap_refused(t, edit_lap_rate, APM_CM_APR_INVALID_PACKET_RATE);
 }
 
 /* p has forgotten the connection. */
 static void test_lap_unknown(struct test *t)
 {
-	struct apm_cm_counters counters;
-	struct sa_path_rec rec;
-	unsigned int ms;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, DREQ, UINT_MAX);
 	end_id(&t->p);
 	/* Until DREQ and TIMEWAIT are over: a is left. */
-	for (ms = 0; ms < WAIT_MS; ms += 10) {
-		apm_cm_get_counters(&counters);
-		if (counters.connections == t->connections + 1)
-			break;
-		msleep(10);
-	}
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
-	check(t, expect(t, &t->a, APM_CM_APR_RECEIVED)->ev.u.apr.status ==
-	      APM_CM_APR_INVALID_COMM_ID, "not APR 1");
+	wait_left_over(t, 1);
+	offer(t, &t->a, 0, 0, 0);
+	apr_is(t, &t->a, APM_CM_APR_INVALID_COMM_ID);
 }
 
 static void test_lap_local_errors(struct test *t)
@@ -443,8 +376,6 @@ static void test_lap_local_errors(struct test *t)
 	struct sa_path_rec rec;
 
 	with_alternate(t);
-	if (t->failed)
-		return;
 	path(t, 1, 0, &rec);
 	rec.sgid.raw[15] ^= 0x55;
 	errno_is(t, send_lap(&t->a, &rec, 0), -EADDRNOTAVAIL,
@@ -467,25 +398,15 @@ static void test_lap_local_errors(struct test *t)
 /* The consumer refuses: a later migration goes to the old alternate. */
 static void test_rejected_keeps_old(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 0, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, APM_CM_APR_REJECT), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, s->ev.u.apr.status == APM_CM_APR_REJECT, "APR %u",
-	      s->ev.u.apr.status);
+	answer(t, &t->p, APM_CM_APR_REJECT);
+	apr_is(t, &t->a, APM_CM_APR_REJECT);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
-	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");
+	tell_migrated(t, &t->a);
+	tell_migrated(t, &t->p);
 	path_is(t, &t->a, 1, 0);
 	path_is(t, &t->p, 0, 1);
 }
@@ -497,11 +418,9 @@ static void test_rejected_keeps_old(struct test *t)
 static void test_notify(struct test *t)
 {
 	with_alternate(t);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's, twice");
-	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");
+	tell_migrated(t, &t->a);
+	tell_migrated(t, &t->a);
+	tell_migrated(t, &t->p);
 	path_is(t, &t->a, 1, 0);
 	path_is(t, &t->p, 0, 1);
 	/* The path that was left can be the alternate again. */
@@ -522,10 +441,8 @@ static void test_notify(struct test *t)
 static void test_no_notify(struct test *t)
 {
 	with_alternate(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, DREQ, 1);
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	wait_seen(t, SENT, DREQ, 1);
 	check(t, last_port(t, SENT, DREQ) == t->port[0], "DREQ by port %u",
 	      last_port(t, SENT, DREQ));
@@ -537,28 +454,19 @@ static void test_no_notify(struct test *t)
 /* A LAP that is out goes on by the new path. */
 static void test_migration_during_lap(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
 	lose(t, RECEIVED, LAP, 1);
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 0, 0, 0);
 	wait_seen(t, RECEIVED, LAP, 1);
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "PATH_MIG");
+	tell_migrated(t, &t->a);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_SENT);
 	path_is(t, &t->a, 1, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	if (t->failed)
-		return;
 	/* The called side, while it has a LAP to answer */
-	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "PATH_MIG");
+	tell_migrated(t, &t->p);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_RCVD);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, !s->ev.u.apr.status, "APR %u", s->ev.u.apr.status);
+	answer(t, &t->p, APM_CM_APR_SUCCESS);
+	apr_is(t, &t->a, APM_CM_APR_SUCCESS);
 	path_is(t, &t->a, 1, 0);
 	path_is(t, &t->p, 0, 1);
 	alternate_is(t, &t->a, 0, 0);
@@ -589,8 +497,6 @@ static void edit_lap_tid(struct test *t, void *mad)
 
 static void test_same_tid(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
 	struct cm_lap_msg lap;
 	struct cm_apr_msg apr;
 
@@ -600,32 +506,26 @@ static void test_same_tid(struct test *t)
 		return;
 	last_mad(t, RECEIVED, LAP, &lap);
 	lap_tid = (__force u64)lap.hdr.tid;
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
-	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");
+	tell_migrated(t, &t->a);
+	tell_migrated(t, &t->p);
 	/*
 	 * The same once more, id and all: the answer of before is not true any
 	 * more.  It goes to the id of before, so a drops it and asks again.
 	 */
-	path(t, 1, 0, &rec);
 	edit(t, SENT, LAP, edit_lap_tid);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	wait_seen(t, SENT, APR, 2);
 	last_mad(t, SENT, APR, &apr);
 	check(t, IBA_GET(CM_APR_AR_STATUS, &apr) == APM_CM_APR_IS_CURRENT,
 	      "APR %u", IBA_GET(CM_APR_AR_STATUS, &apr));
-	s = expect(t, &t->a, APM_CM_APR_RECEIVED);
-	check(t, s->ev.u.apr.status == APM_CM_APR_IS_CURRENT, "APR %u",
-	      s->ev.u.apr.status);
+	apr_is(t, &t->a, APM_CM_APR_IS_CURRENT);
 	check(t, seen(t, RECEIVED, APR) >= 3, "a took an APR to another LAP");
 	lap_works(t, &t->a, &t->p, 0, 1);
-	ok(t, apm_cm_notify(t->a.id, IB_EVENT_PATH_MIG), "a's PATH_MIG");
-	ok(t, apm_cm_notify(t->p.id, IB_EVENT_PATH_MIG), "p's PATH_MIG");
-	if (t->failed)
-		return;
+	tell_migrated(t, &t->a);
+	tell_migrated(t, &t->p);
 	/* As the first, id and all; its APR carries that id, so a drops it. */
 	edit(t, SENT, LAP, edit_lap_tid);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
 	in_state(t, &t->p, APM_CM_ESTABLISHED, APM_CM_LAP_RCVD);
 }
@@ -635,14 +535,9 @@ static void test_same_tid(struct test *t)
 
 static void lap_out(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
 	lose(t, RECEIVED, LAP, UINT_MAX);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 0, 0, 0);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_SENT);
 }
 
@@ -651,8 +546,6 @@ static void test_own_dreq_during_lap(struct test *t)
 	unsigned int laps;
 
 	lap_out(t);
-	if (t->failed)
-		return;
 	laps = seen(t, SENT, LAP);
 	disconnect(t, &t->a, &t->p);
 	check(t, seen(t, SENT, LAP) == laps, "LAP after DREQ");
@@ -660,54 +553,31 @@ static void test_own_dreq_during_lap(struct test *t)
 
 static void test_peer_dreq_during_lap(struct test *t)
 {
-	const struct seen_event *s;
-
 	lap_out(t);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_dreq(t->p.id, NULL, 0), "send DREQ");
-	s = expect(t, &t->a, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_DISCONNECT, "why %d",
-	      s->ev.u.lap_error.why);
+	send_dreq(t, &t->p);
+	lap_over(t, &t->a, APM_CM_LAP_DISCONNECT);
 	finish_dreq(t, &t->p, &t->a);
 }
 
 /* The side that has a LAP to answer disconnects instead. */
 static void test_dreq_instead_of_apr(struct test *t)
 {
-	const struct seen_event *s;
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 0, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_dreq(t->p.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->p);
 	errno_is(t, answer_lap(&t->p, 0), -EINVAL, "APR after DREQ");
-	s = expect(t, &t->a, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_DISCONNECT, "why %d",
-	      s->ev.u.lap_error.why);
+	lap_over(t, &t->a, APM_CM_LAP_DISCONNECT);
 	finish_dreq(t, &t->p, &t->a);
 }
 
 /* The asking side disconnects while the other has not answered. */
 static void test_dreq_before_apr(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	with_alternate(t);
-	if (t->failed)
-		return;
-	path(t, 0, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 0, 0, 0);
 	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_dreq(t->a.id, NULL, 0), "send DREQ");
+	send_dreq(t, &t->a);
 	wait_state(t, &t->p, APM_CM_DREQ_RCVD);
 	errno_is(t, answer_lap(&t->p, 0), -EINVAL, "APR after DREQ");
 	finish_dreq(t, &t->a, &t->p);
@@ -716,20 +586,15 @@ static void test_dreq_before_apr(struct test *t)
 /* A REJ of the peer ends a connection whatever the LAP state. */
 static void test_rej_during_lap(struct test *t)
 {
-	const struct seen_event *s;
 	struct cm_rej_msg rej;
 
 	lap_out(t);
-	if (t->failed)
-		return;
 	raw_mad(t, &rej, REJ, 0x1111);
 	raw_ids(&rej, id_local(&t->p), id_local(&t->a));
 	IBA_SET(CM_REJ_MESSAGE_REJECTED, &rej, 2);
 	IBA_SET(CM_REJ_REASON, &rej, APM_CM_REJ_CONSUMER_DEFINED);
 	send_raw(t, 0, &rej);
-	s = expect(t, &t->a, APM_CM_LAP_ERROR);
-	check(t, s->ev.u.lap_error.why == APM_CM_LAP_DISCONNECT, "why %d",
-	      s->ev.u.lap_error.why);
+	lap_over(t, &t->a, APM_CM_LAP_DISCONNECT);
 	expect(t, &t->a, APM_CM_REJ_RECEIVED);
 	expect(t, &t->a, APM_CM_TIMEWAIT_EXIT);
 }
@@ -737,8 +602,6 @@ static void test_rej_during_lap(struct test *t)
 static void test_destroy_during_lap(struct test *t)
 {
 	lap_out(t);
-	if (t->failed)
-		return;
 	end_id(&t->a);
 	expect(t, &t->p, APM_CM_DREQ_RECEIVED);
 }
@@ -746,23 +609,16 @@ static void test_destroy_during_lap(struct test *t)
 /* The RTU was lost; a LAP says as much (section 12.9). */
 static void test_rtu_lost_lap(struct test *t)
 {
-	struct sa_path_rec rec;
-
 	lose(t, RECEIVED, RTU, UINT_MAX);
 	start_req(t);
 	expect(t, &t->p, APM_CM_REQ_RECEIVED);
 	send_rep(t, &t->p);
 	expect(t, &t->a, APM_CM_REP_RECEIVED);
-	if (t->failed)
-		return;
-	ok(t, apm_cm_send_rtu(t->a.id, NULL, 0), "send RTU");
+	send_rtu(t, &t->a);
 	in_state(t, &t->p, APM_CM_REP_SENT, APM_CM_LAP_UNINIT);
-	path(t, 1, 0, &rec);
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	offer(t, &t->a, 1, 0, 0);
 	expect(t, &t->p, APM_CM_USER_ESTABLISHED);
-	expect(t, &t->p, APM_CM_LAP_RECEIVED);
-	ok(t, answer_lap(&t->p, 0), "send APR");
-	expect(t, &t->a, APM_CM_APR_RECEIVED);
+	accept(t, &t->p, &t->a);
 	alternate_is(t, &t->a, 1, 0);
 	alternate_is(t, &t->p, 0, 1);
 }
@@ -785,6 +641,7 @@ const struct selftest lap_tests[] = {
 	{ "LAP of a foreign GID: APR 8", test_lap_foreign_gid },
 	{ "LAP for another QP: APR 6", test_lap_qpn },
 	{ "LAP of a foreign LID: APR 7", test_lap_lid },
+	{ "LAP to a multicast LID: APR 7", test_lap_multicast_lid },
 	{ "LAP of an unknown rate: APR 12", test_lap_rate },
 	{ "LAP for a forgotten connection: APR 1", test_lap_unknown },
 	{ "LAPs that cannot be sent", test_lap_local_errors },
