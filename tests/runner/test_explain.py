@@ -78,6 +78,9 @@ class Explain(unittest.TestCase):
         self.assertIn("migrated last 0.500 s ago, from port 1 to 2: the "
                       "retries", self.text(one))
         self.assertIn("does not migrate again", self.text(one))
+        self.assertIn("no alternate path loaded since", self.text(one))
+        one["qps"][1]["alternate"] = {"port": 2, "dlid": 4}
+        self.assertIn("alternate path port 2 to LID 4", self.text(one))
 
     def test_times_of_a_run(self) -> None:
         said = self.text(report(state="REARM", history=MIGRATED), at=12.0)

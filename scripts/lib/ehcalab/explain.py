@@ -72,15 +72,23 @@ class Explainer:
     def _path(self, path: Report) -> str:
         return f"port {path['port']} to {self.names.lid(path['dlid'])}"
 
+    def _alternate(self, qp: Report) -> str:
+        if not qp["migration"]["alternate_loaded"]:
+            return "no alternate path loaded"
+        # After a migration both sets of fields have the same path.
+        if qp["migration"]["migrations"] and all(
+                qp["primary"][key] == qp["alternate"][key]
+                for key in ("port", "dlid")):
+            return "no alternate path loaded since its last migration"
+        return f"alternate path {self._path(qp['alternate'])}"
+
     def qp(self, qp: Report) -> list[str]:
         """Sentences about one QP."""
         mig = qp["migration"]
         name = f"QP {qp['qpn']}"
         lines = [f"{name} is {mig['state']}, QP state {qp['state']}; primary "
-                 f"path {self._path(qp['primary'])}, "
-                 + (f"alternate path {self._path(qp['alternate'])}"
-                    if mig["alternate_loaded"] else "no alternate path loaded")
-                 + f"; {_count(mig['migrations'], 'migration')} so far"]
+                 f"path {self._path(qp['primary'])}, {self._alternate(qp)}; "
+                 f"{_count(mig['migrations'], 'migration')} so far"]
         if "error_cause" in qp:
             lines.append(f"{name} {_why_error(qp, mig)}")
         lines.append(f"{name} " + {"REARM": self._why_rearm,
