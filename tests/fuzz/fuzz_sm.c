@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The subnet manager against a subnet of one switch and one host, whose
- * answers are good, spoiled or missing; SA requests, traps and raw packets;
- * cables and time.  Input: records of one command byte and its arguments.
+ * answers are good, spoiled or missing, and who are written to by others; SA
+ * requests, traps and raw packets; cables and time.  Input: records of one command byte and its arguments.
  * Checked all the time: whatever the SM sends is a good packet, and what it
  * keeps is bounded.
  */
@@ -20,8 +20,10 @@
 #define HOST_AT 2            /* port of the switch; the SM is at port 1 */
 #define MAX_SPOILED 8
 
+#define TABLE_BLOCKS 8       /* of each forwarding table */
+
 enum { ANSWER, ANSWER_ALL, SPOIL, LOSE, TIME, SA, TRAP, RAW, CABLE, HOST,
-       COMMANDS };
+       WRITE, COMMANDS };
 
 typedef struct Subnet {
     IbClock clock;
@@ -29,6 +31,8 @@ typedef struct Subnet {
     IbSma sw, host;
     uint8_t mads[QUEUE][IB_MAD_LEN];     /* SMPs of the SM */
     unsigned head, count;
+    uint8_t lft[TABLE_BLOCKS][IB_SMP_DATA_LEN];
+    uint8_t mft[TABLE_BLOCKS][IB_SMP_DATA_LEN];
 } Subnet;
 
 static bool sm_sends(void *opaque, const uint8_t *p, size_t len)
@@ -73,12 +77,20 @@ static const SmOps sm_ops = {
 static bool tables(void *opaque, unsigned port, bool set, uint16_t attr_id,
                    uint32_t attr_mod, uint8_t *data)
 {
-    static uint8_t last[IB_SMP_DATA_LEN];
+    Subnet *net = opaque;
+    uint8_t *block;
 
-    if (attr_id != IB_SM_LINEAR_FT && attr_id != IB_SM_MCAST_FT) {
+    switch (attr_id) {
+    case IB_SM_LINEAR_FT:
+        block = net->lft[attr_mod % TABLE_BLOCKS];
+        break;
+    case IB_SM_MCAST_FT:
+        block = net->mft[attr_mod % TABLE_BLOCKS];
+        break;
+    default:
         return false;
     }
-    memcpy(set ? last : data, set ? data : last, IB_SMP_DATA_LEN);
+    memcpy(set ? block : data, set ? data : block, IB_SMP_DATA_LEN);
     return true;
 }
 
@@ -176,6 +188,10 @@ static void from_host(Subnet *net, FuzzInput *in, bool trap)
             ib_put64(mad + 72, UINT64_C(0xFE80000000000000));
             ib_put64(mad + 80, net->host.ports[1].guids[0]);
         }
+        if (flags & 8) {                  /* ... and where services do */
+            ib_put64(mad + 64, UINT64_C(0xFE80000000000000));
+            ib_put64(mad + 72, net->host.ports[1].guids[0]);
+        }
         for (unsigned n = fuzz_byte(in) % 32; n; n--) {
             mad[56 + fuzz_byte(in) % IB_SA_DATA_LEN] = fuzz_byte(in);
         }
@@ -185,6 +201,39 @@ static void from_host(Subnet *net, FuzzInput *in, bool trap)
     }
     mad[0] = 1;
     to_sm(net, &to, mad);
+}
+
+/* Somebody else writes to the agents. */
+static void write_behind(Subnet *net, FuzzInput *in)
+{
+    IbSma *sma = fuzz_byte(in) & 1 ? &net->sw : &net->host;
+    IbPortInfo *info = &sma->ports[fuzz_byte(in) % 2].info;
+    uint8_t what = fuzz_byte(in), where = fuzz_byte(in);
+
+    switch (what % 6) {
+    case 0:
+        net->lft[where / 64 % 2][where % 64] = fuzz_byte(in);
+        break;
+    case 1:
+        net->mft[where / 64 % 2][where % 64] = fuzz_byte(in);
+        break;
+    case 2:
+        net->sw.switch_info.lft_top = fuzz_u32(in);
+        net->sw.switch_info.mft_top = fuzz_u32(in);
+        break;
+    case 3:
+        info->lid = fuzz_u32(in);
+        info->sm_lid = fuzz_byte(in);
+        break;
+    case 4:
+        info->neighbor_mtu = fuzz_byte(in) % 6;
+        info->m_key = fuzz_byte(in);
+        break;
+    case 5:
+        net->host.ports[1].pkeys[where % IB_SMA_PKEYS] = fuzz_u32(in);
+        break;
+    }
+    sm_sweep(net->sm);
 }
 
 static void pass_time(Subnet *net, unsigned steps)
@@ -250,6 +299,9 @@ static void command(Subnet *net, FuzzInput *in)
         }
         sm_link(net->sm, on, 1, 2);
         break;
+    case WRITE:
+        write_behind(net, in);
+        break;
     case HOST:
         if (on) {
             ib_sma_link_up(&net->sw, HOST_AT, 1, 2);
@@ -274,6 +326,7 @@ static void check(const Subnet *net)
     FUZZ_ASSERT(stats.groups <= SM_MAX_GROUPS);
     FUZZ_ASSERT(stats.members <= SM_MAX_MEMBERS);
     FUZZ_ASSERT(stats.rmpp_active <= SM_MAX_RMPP);
+    FUZZ_ASSERT(stats.services <= SM_MAX_SERVICES_PER_PORT);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -290,6 +343,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.port_guid = 0x5301;
     options.log_level = SM_LOG_DEBUG;
     options.lmc = fuzz_byte(&in) % 3;
+    options.m_key = in.left % 2 ? 0 : 0x4B;
     ib_sma_init(&net->sw, &net->clock, IB_NODE_SWITCH, SWITCH_PORTS, 0x100,
                 "switch", &switch_ops, net);
     net->sw.switch_info.lft_cap = 0xC000;
@@ -339,13 +393,25 @@ size_t fuzz_seed(unsigned index, uint8_t *buf)
         HOST, ANSWER_ALL, HOST | 0x80, ANSWER_ALL, TRAP, 2, 1, 0, 0, 0, 128,
         2, ANSWER_ALL, CABLE, TIME, 3, CABLE | 0x80, ANSWER_ALL,
     };
+    static const uint8_t write[] = {
+        WRITE, 1, 0, 0, 2, 7, ANSWER_ALL, WRITE, 1, 0, 1, 1, 7, ANSWER_ALL,
+        WRITE, 1, 0, 3, 0, 0, 0, 0, 99, 5, ANSWER_ALL,
+        WRITE, 0, 1, 5, 3, 0, 0, 0x80, 0x05, ANSWER_ALL,
+    };
+    static const uint8_t service[] = {
+        SA, 8, 0x02, 7, 0, 0, 0, 0x31, 0, 0, 0, 0x53, 4,
+        31, 9, 47, 1, 48, 'x', 7, 5,
+        SA, 0, 0x12, 8, 0, 0, 0, 0x31, 0, 0, 0, 1, 1, 7, 5, TIME, 9,
+        SA, 8, 0x15, 7, 0, 0, 0, 0x31, 0, 0, 0, 0x23, 2, 47, 1, 7, 5,
+    };
     static const struct {
         const uint8_t *bytes;
         size_t len;
     } parts[] = {
         { subscribe, sizeof(subscribe) }, { create, sizeof(create) },
         { table, sizeof(table) }, { paths, sizeof(paths) },
-        { pull, sizeof(pull) },
+        { pull, sizeof(pull) }, { write, sizeof(write) },
+        { service, sizeof(service) },
     };
     size_t len = sizeof(up);
 
