@@ -793,57 +793,70 @@ unsigned host_qp_mig(HostQp *qp)
     return host_qp_field(qp, EHCA_QPCB_PATH_MIGRATION_STATE);
 }
 
+/* Where a path's fields stand in the control block, and their mask bits */
+typedef struct PathFields {
+    unsigned port, pkey_index, sl, send_grh, static_rate, dlid, path_bits;
+    unsigned traffic_class, hop_limit, sgid_index, flow_label, dgid;
+    uint64_t mask, grh_mask;
+} PathFields;
+
+#define PATH_FIELDS(which, al)                                              \
+    {                                                                       \
+        .port = EHCA_QPCB_##which##_PHYS_PORT,                              \
+        .pkey_index = EHCA_QPCB_##which##_P_KEY_IDX,                        \
+        .sl = EHCA_QPCB_SERVICE_LEVEL##al,                                  \
+        .send_grh = EHCA_QPCB_SEND_GRH_FLAG##al,                            \
+        .static_rate = EHCA_QPCB_MAX_STATIC_RATE##al,                       \
+        .dlid = EHCA_QPCB_DLID##al,                                         \
+        .path_bits = EHCA_QPCB_SOURCE_PATH_BITS##al,                        \
+        .traffic_class = EHCA_QPCB_TRAFFIC_CLASS##al,                       \
+        .hop_limit = EHCA_QPCB_HOP_LIMIT##al,                               \
+        .sgid_index = EHCA_QPCB_SOURCE_GID_IDX##al,                         \
+        .flow_label = EHCA_QPCB_FLOW_LABEL##al,                             \
+        .dgid = EHCA_QPCB_DEST_GID##al,                                     \
+        .mask = EHCA_QPMASK_SERVICE_LEVEL##al |                             \
+                EHCA_QPMASK_SEND_GRH_FLAG##al |                             \
+                EHCA_QPMASK_MAX_STATIC_RATE##al | EHCA_QPMASK_DLID##al |    \
+                EHCA_QPMASK_SOURCE_PATH_BITS##al,                           \
+        .grh_mask = EHCA_QPMASK_TRAFFIC_CLASS##al |                         \
+                    EHCA_QPMASK_HOP_LIMIT##al |                             \
+                    EHCA_QPMASK_SOURCE_GID_IDX##al |                        \
+                    EHCA_QPMASK_FLOW_LABEL##al | EHCA_QPMASK_DEST_GID##al,  \
+    }
+
+static const PathFields path_fields[2] = {
+    [false] = PATH_FIELDS(PRIM, ),
+    [true] = PATH_FIELDS(ALT, _AL),
+};
+
 uint64_t host_put_path(uint8_t *b, const HostPath *p, bool alternate)
 {
-    uint64_t mask;
+    const PathFields *f = &path_fields[alternate];
+    uint64_t mask = f->mask;
 
-    if (!alternate) {
-        ib_put32(b + EHCA_QPCB_PRIM_PHYS_PORT, p->port);
-        ib_put32(b + EHCA_QPCB_PRIM_P_KEY_IDX, p->pkey_index);
-        ib_put32(b + EHCA_QPCB_SERVICE_LEVEL, p->sl);
-        ib_put32(b + EHCA_QPCB_SEND_GRH_FLAG, p->grh);
-        ib_put32(b + EHCA_QPCB_MAX_STATIC_RATE, p->static_rate);
-        ib_put32(b + EHCA_QPCB_DLID, p->dlid);
-        ib_put32(b + EHCA_QPCB_SOURCE_PATH_BITS, p->path_bits);
-        mask = EHCA_QPMASK_SERVICE_LEVEL | EHCA_QPMASK_SEND_GRH_FLAG |
-               EHCA_QPMASK_MAX_STATIC_RATE | EHCA_QPMASK_DLID |
-               EHCA_QPMASK_SOURCE_PATH_BITS;
-        if (p->grh) {
-            ib_put32(b + EHCA_QPCB_TRAFFIC_CLASS, p->traffic_class);
-            ib_put32(b + EHCA_QPCB_HOP_LIMIT, p->hop_limit);
-            ib_put32(b + EHCA_QPCB_SOURCE_GID_IDX, p->sgid_index);
-            ib_put32(b + EHCA_QPCB_FLOW_LABEL, p->flow_label);
-            memcpy(b + EHCA_QPCB_DEST_GID, p->dgid, 16);
-            mask |= EHCA_QPMASK_TRAFFIC_CLASS | EHCA_QPMASK_HOP_LIMIT |
-                    EHCA_QPMASK_SOURCE_GID_IDX | EHCA_QPMASK_FLOW_LABEL |
-                    EHCA_QPMASK_DEST_GID;
-        }
-        return mask;
-    }
-    ib_put32(b + EHCA_QPCB_ALT_PHYS_PORT, p->port);
-    ib_put32(b + EHCA_QPCB_ALT_P_KEY_IDX, p->pkey_index);
-    ib_put32(b + EHCA_QPCB_SERVICE_LEVEL_AL, p->sl);
-    ib_put32(b + EHCA_QPCB_SEND_GRH_FLAG_AL, p->grh);
-    ib_put32(b + EHCA_QPCB_RETRY_COUNT_AL, p->retry_count);
-    ib_put32(b + EHCA_QPCB_TIMEOUT_AL, p->timeout);
-    ib_put32(b + EHCA_QPCB_MAX_STATIC_RATE_AL, p->static_rate);
-    ib_put32(b + EHCA_QPCB_DLID_AL, p->dlid);
-    ib_put32(b + EHCA_QPCB_RNR_RETRY_COUNT_AL, p->rnr_retry_count);
-    ib_put32(b + EHCA_QPCB_SOURCE_PATH_BITS_AL, p->path_bits);
-    mask = EHCA_QPMASK_ALT_PHYS_PORT | EHCA_QPMASK_ALT_P_KEY_IDX |
-           EHCA_QPMASK_SERVICE_LEVEL_AL | EHCA_QPMASK_SEND_GRH_FLAG_AL |
-           EHCA_QPMASK_RETRY_COUNT_AL | EHCA_QPMASK_TIMEOUT_AL |
-           EHCA_QPMASK_MAX_STATIC_RATE_AL | EHCA_QPMASK_DLID_AL |
-           EHCA_QPMASK_RNR_RETRY_COUNT_AL | EHCA_QPMASK_SOURCE_PATH_BITS_AL;
+    ib_put32(b + f->port, p->port);
+    ib_put32(b + f->pkey_index, p->pkey_index);
+    ib_put32(b + f->sl, p->sl);
+    ib_put32(b + f->send_grh, p->grh);
+    ib_put32(b + f->static_rate, p->static_rate);
+    ib_put32(b + f->dlid, p->dlid);
+    ib_put32(b + f->path_bits, p->path_bits);
     if (p->grh) {
-        ib_put32(b + EHCA_QPCB_TRAFFIC_CLASS_AL, p->traffic_class);
-        ib_put32(b + EHCA_QPCB_HOP_LIMIT_AL, p->hop_limit);
-        ib_put32(b + EHCA_QPCB_SOURCE_GID_IDX_AL, p->sgid_index);
-        ib_put32(b + EHCA_QPCB_FLOW_LABEL_AL, p->flow_label);
-        memcpy(b + EHCA_QPCB_DEST_GID_AL, p->dgid, 16);
-        mask |= EHCA_QPMASK_TRAFFIC_CLASS_AL | EHCA_QPMASK_HOP_LIMIT_AL |
-                EHCA_QPMASK_SOURCE_GID_IDX_AL | EHCA_QPMASK_FLOW_LABEL_AL |
-                EHCA_QPMASK_DEST_GID_AL;
+        ib_put32(b + f->traffic_class, p->traffic_class);
+        ib_put32(b + f->hop_limit, p->hop_limit);
+        ib_put32(b + f->sgid_index, p->sgid_index);
+        ib_put32(b + f->flow_label, p->flow_label);
+        memcpy(b + f->dgid, p->dgid, 16);
+        mask |= f->grh_mask;
+    }
+    /* The primary's port, P_Key and times are set with other transitions. */
+    if (alternate) {
+        ib_put32(b + EHCA_QPCB_RETRY_COUNT_AL, p->retry_count);
+        ib_put32(b + EHCA_QPCB_TIMEOUT_AL, p->timeout);
+        ib_put32(b + EHCA_QPCB_RNR_RETRY_COUNT_AL, p->rnr_retry_count);
+        mask |= EHCA_QPMASK_ALT_PHYS_PORT | EHCA_QPMASK_ALT_P_KEY_IDX |
+                EHCA_QPMASK_RETRY_COUNT_AL | EHCA_QPMASK_TIMEOUT_AL |
+                EHCA_QPMASK_RNR_RETRY_COUNT_AL;
     }
     return mask;
 }
