@@ -18,11 +18,14 @@
  *                  table of READs) and the QP is put on the response list
  *   management  -> the firmware's own MADs
  *   responses   -> acknowledgements and READ responses: before requests, so
- *                  that answering never waits behind asking
+ *                  that answering does not wait behind asking
  *   requests    -> send queues, round robin, EHCA_TURN packets per turn
  * A QP that finds no room in a ring goes to that ring's wait list and comes
  * back when there is room: "no credits", nothing is lost.  As receiving goes
  * on meanwhile, two adapters that fill each other's rings cannot deadlock.
+ * Whoever comes first takes the room that there is.  So while requests wait
+ * for some, they and the responses come first in turn: a peer that reads all
+ * the time does not silence us.
  *
  * Choices where the interface leaves them open (its section 24):
  *   - Send doorbells count in RESET, INIT and RTR and wait for RTS; receive
@@ -292,7 +295,9 @@ static EhcaTurn turn_req(EhcaQp *qp, unsigned *budget)
 
 /*
  * One round over the QPs that were on the list at the start, so that each
- * gets a turn before any gets two.
+ * gets a turn before any gets two.  One that finds no room waits for it; but
+ * one that got some before, and so took it from the others, asks again behind
+ * them.
  */
 static unsigned run_list(EhcaAdapter *a, bool resp, unsigned budget)
 {
@@ -308,35 +313,26 @@ static unsigned run_list(EhcaAdapter *a, bool resp, unsigned budget)
                           : EHCA_CONTAINER(link, EhcaQp, req_link);
         unsigned turn = left < EHCA_TURN ? left : EHCA_TURN;
         unsigned rest = turn;
-        EhcaLink *next_list = NULL;
-        EhcaWait *wait;
+        EhcaTurn result;
 
         ehca_list_remove(link);
-        switch (resp ? turn_resp(qp, &rest) : turn_req(qp, &rest)) {
-        case EHCA_TURN_IDLE:
-            break;
-        case EHCA_TURN_MORE:
-            next_list = list;
-            break;
-        case EHCA_TURN_WAIT_WIRE:
-            wait = &path_port(qp)->wait[EHCA_RING_WIRE];
-            next_list = resp ? &wait->resp : &wait->req;
-            qp->stats.ring_full++;
-            break;
-        case EHCA_TURN_WAIT_LOOP:
-            wait = &path_port(qp)->wait[EHCA_RING_LOOP];
-            next_list = resp ? &wait->resp : &wait->req;
-            qp->stats.ring_full++;
-            break;
-        }
-        if (next_list && !ehca_linked(link)) {
-            ehca_list_append(next_list, link);
+        result = resp ? turn_resp(qp, &rest) : turn_req(qp, &rest);
+        if (result != EHCA_TURN_IDLE && !ehca_linked(link)) {
+            EhcaWait *wait = &path_port(qp)->wait[
+                result == EHCA_TURN_WAIT_LOOP ? EHCA_RING_LOOP
+                                              : EHCA_RING_WIRE];
+
+            if (result == EHCA_TURN_MORE || rest < turn) {
+                ehca_list_append(list, link);
+            } else {
+                ehca_list_append(resp ? &wait->resp : &wait->req, link);
+                qp->stats.ring_full++;
+            }
         }
         left -= rest < turn ? turn - rest : 1;
     }
     /* Those without a turn keep their place, before those who had one. */
-    ehca_list_splice(&round, list);
-    ehca_list_splice(list, &round);
+    ehca_list_prepend(list, &round);
     return budget - left;
 }
 
@@ -358,6 +354,7 @@ bool ehca_run(EhcaAdapter *a, unsigned budget)
 {
     unsigned ports = a->config.num_ports;
     unsigned share = budget / 2 / ports;
+    bool waited = false;
 
     if (share == 0) {
         share = 1;
@@ -370,11 +367,12 @@ bool ehca_run(EhcaAdapter *a, unsigned budget)
     }
     a->next_port = (a->next_port + 1) % ports;
     for (unsigned p = 1; p <= ports; p++) {
-        ehca_port_splice_waiters(&a->ports[p]);
+        waited |= ehca_port_splice_waiters(&a->ports[p]);
         ehca_port_send_mgmt(&a->ports[p], share);
     }
-    run_list(a, true, budget);
-    run_list(a, false, budget);
+    a->requests_first = waited && !a->requests_first;
+    run_list(a, !a->requests_first, budget);
+    run_list(a, a->requests_first, budget);
     for (unsigned p = 1; p <= ports; p++) {
         if (a->ports[p].kick_due) {
             a->ports[p].kick_due = false;

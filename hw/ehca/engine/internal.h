@@ -120,6 +120,13 @@ static inline void ehca_list_splice(EhcaLink *list, EhcaLink *from)
     }
 }
 
+/* Puts all of @from before those of @list; @from is empty then. */
+static inline void ehca_list_prepend(EhcaLink *list, EhcaLink *from)
+{
+    ehca_list_splice(from, list);
+    ehca_list_splice(list, from);
+}
+
 /* ------------------------------------------------------------------ */
 /* Resources                                                          */
 /* ------------------------------------------------------------------ */
@@ -504,6 +511,7 @@ struct EhcaAdapter {
     bool running;                      /* inside ehca_run() */
     bool started;                      /* ehca_new() is over */
     unsigned next_port;                /* receive round robin */
+    bool requests_first;               /* in the last run */
 };
 
 static inline int64_t ehca_now(EhcaAdapter *a)
@@ -761,7 +769,8 @@ void ehca_port_bad_qkey(EhcaPort *port, const IbPacket *pkt, uint32_t qp1);
 unsigned ehca_port_receive(EhcaPort *port, unsigned budget);
 unsigned ehca_port_send_mgmt(EhcaPort *port, unsigned budget);
 bool ehca_port_has_work(EhcaPort *port);
-void ehca_port_splice_waiters(EhcaPort *port);
+/* To their run lists, if there is room now; true: requests were among them. */
+bool ehca_port_splice_waiters(EhcaPort *port);
 
 typedef enum EhcaTxResult {
     EHCA_TX_OK,                        /* build into tx->p */

@@ -143,10 +143,11 @@ void ehca_port_bad_qkey(EhcaPort *port, const IbPacket *pkt, uint32_t qp1)
 /* State                                                              */
 /* ------------------------------------------------------------------ */
 
-void ehca_port_splice_waiters(EhcaPort *port)
+bool ehca_port_splice_waiters(EhcaPort *port)
 {
     EhcaAdapter *a = port->adapter;
     bool active = ehca_port_active(port);
+    bool requests = false;
     bool room[EHCA_RINGS] = {
         [EHCA_RING_WIRE] = !active || !port->attached ||
                            port->tx.broken || ib_ring_room(&port->tx) > 0,
@@ -155,10 +156,13 @@ void ehca_port_splice_waiters(EhcaPort *port)
 
     for (int i = 0; i < EHCA_RINGS; i++) {
         if (room[i]) {
-            ehca_list_splice(&a->resp_run, &port->wait[i].resp);
-            ehca_list_splice(&a->req_run, &port->wait[i].req);
+            requests |= !ehca_list_empty(&port->wait[i].req);
+            /* Before those who come only now: they would take the room. */
+            ehca_list_prepend(&a->resp_run, &port->wait[i].resp);
+            ehca_list_prepend(&a->req_run, &port->wait[i].req);
         }
     }
+    return requests;
 }
 
 static bool link_is_up(const EhcaPort *port)
