@@ -156,22 +156,22 @@ void sm_logf(Sm *sm, SmLogLevel level, const char *fmt, ...)
 void sm_eventf(Sm *sm, const char *fmt, ...)
 {
     g_autofree char *json = NULL;
+    unsigned lost = sm->events_lost;
     va_list ap;
 
     if (!sm->ops->event) {
         return;
     }
-    if (!sm_afford(sm, &sm->event_due, SM_LOG_COST, SM_LOG_BURST)) {
+    /* After a loss there must be room for two. */
+    if (!sm_afford(sm, &sm->event_due, SM_LOG_COST,
+                   SM_LOG_BURST - (lost ? 2 * SM_LOG_COST : 0))) {
         sm->events_lost++;
         sm->stats.events_lost++;
         return;
     }
-    if (sm->events_lost) {
-        g_autofree char *lost = g_strdup_printf(
-            "{\"event\":\"events_lost\",\"count\":%u}", sm->events_lost);
-
+    if (lost) {
         sm->events_lost = 0;
-        sm->ops->event(sm->opaque, lost);
+        sm_eventf(sm, "{\"event\":\"events_lost\",\"count\":%u}", lost);
     }
     va_start(ap, fmt);
     json = g_strdup_vprintf(fmt, ap);
@@ -233,6 +233,7 @@ void sm_set_state(Sm *sm, SmState state, const char *why)
         sm_subscriptions_clear(sm);
         sm_mcast_forget(sm);
         sm_service_forget(sm);
+        sm_route_forget(sm);              /* others may write tables now */
     }
 }
 

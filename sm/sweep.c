@@ -798,7 +798,7 @@ static void go_idle(Sm *sm)
 
 static void discovered(Sm *sm)
 {
-    bool takeover = sm->takeover;
+    bool takeover;
 
     if (!sm->own || !is_linked(sm, sm->own)) {
         /* Alone: whoever is at the other end does not answer (yet). */
@@ -825,6 +825,7 @@ static void discovered(Sm *sm)
         sm->took_over = count_active(sm) > 0;
     }
     sm->phase = SM_PHASE_LIDS;
+    takeover = sm->takeover;
     sm_assign_lids(sm);
     sm->takeover = false;
     for (unsigned i = 0; i < sm->nodes->len; i++) {

@@ -121,6 +121,16 @@ static SmLab *lab_up(const char *topology)
     return lab;
 }
 
+/* Nobody else wrote, and the SM does not think so. */
+static void check_nothing_mended(SmLab *lab, Sm *sm)
+{
+    SmStats stats;
+
+    sm_get_stats(sm, &stats);
+    g_assert_cmpuint(stats.mended, ==, 0);
+    g_assert_null(strstr(lab->log->str, "set again"));
+}
+
 static void test_up(gconstpointer topology)
 {
     SmLab *lab = lab_up(topology);
@@ -227,6 +237,7 @@ static void test_restart(gconstpointer topology)
     sm_get_stats(lab_sm(lab), &stats);
     g_assert_cmpuint(stats.lft_blocks_written, ==, 0);
     g_assert_nonnull(strstr(lab->events->str, "\"living\":true"));
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -511,6 +522,7 @@ static void test_pull(void)
     check_up(lab);
     check_all_pairs(lab);
     check_repressed(lab);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -697,6 +709,7 @@ static void test_own_cable(void)
     lab_settle(lab, 2 * IB_SEC);
     lab_run(lab, 10 * IB_MSEC);
     expect_report(alice, 65, bob, 2);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -753,6 +766,7 @@ static void test_reroute(void)
     lab_settle(lab, 2 * IB_SEC);
     check_up(lab);
     check_all_pairs(lab);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -849,6 +863,7 @@ static void test_host_restart(void)
         g_assert_cmpuint(lab_lid(alice, 2), ==, lids[1]);
         g_assert_cmpuint(alice->reregisters, ==, 2);
     }
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -888,6 +903,7 @@ static void test_lossy(void)
         lab_settle(lab, 30 * IB_SEC);
         check_up(lab);
         check_all_pairs(lab);
+        check_nothing_mended(lab, lab_sm(lab));
         lab_free(lab);
     }
 }
@@ -982,6 +998,7 @@ static void test_lmc(void)
     lab_settle(lab, 2 * IB_SEC);
     g_assert_cmpuint(alice->sma.ports[1].info.lmc, ==, 2);
     check_all_pairs(lab);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -1033,6 +1050,7 @@ static void test_standby(void)
     g_assert_cmpint(sm_state(second), ==, SM_STANDBY);
     g_assert_cmpuint(lab_lid(alice, 1), ==, lid);
     g_assert_cmpuint(alice->dropped, ==, 0);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -1051,6 +1069,34 @@ static void test_handover(void)
     g_assert_cmpuint(alice->dropped, ==, 0);
     lab_run(lab, 30 * IB_SEC);
     g_assert_cmpint(sm_state(second), ==, SM_MASTER);
+    check_nothing_mended(lab, second);
+    lab_free(lab);
+}
+
+/* What another SM did while it was master is no damage to be mended. */
+static void test_taken_back(void)
+{
+    SmLab *lab = lab_new(two_sms, 1);
+    SmOptions options = second_options(9);
+    LabHost *alice = lab_host(lab, "alice");
+    uint16_t lid;
+
+    lab_detach(alice);
+    lab_start_sm(lab, "sm", NULL);
+    lab_settle(lab, 2 * IB_SEC);
+    lab_start_sm(lab, "sm2", &options);
+    lab_run(lab, 30 * IB_SEC);
+    g_assert_cmpint(sm_state(lab_sm(lab)), ==, SM_STANDBY);
+    lab_attach(alice);
+    lab_run(lab, 10 * IB_SEC);
+    g_assert_cmpuint(lab_state(alice, 1), ==, IB_PORT_ACTIVE);
+    lid = lab_lid(alice, 1);
+    lab_stop_sm(lab, "sm2");
+    lab_run(lab, 30 * IB_SEC);
+    g_assert_cmpint(sm_state(lab_sm(lab)), ==, SM_MASTER);
+    g_assert_cmpuint(lab_lid(alice, 1), ==, lid);
+    g_assert_cmpuint(alice->dropped, ==, 0);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -1128,6 +1174,7 @@ static void test_merge(void)
     g_assert_cmpint(sm_state(second), ==, SM_STANDBY);
     lab_settle(lab, 5 * IB_SEC);
     check_up(lab);
+    check_nothing_mended(lab, lab_sm(lab));
     lab_free(lab);
 }
 
@@ -1213,6 +1260,7 @@ static void test_random(void)
         lab_settle(lab, 60 * IB_SEC);
         check_up(lab);
         check_all_pairs(lab);
+        check_nothing_mended(lab, lab_sm(lab));
         lab_free(lab);
     }
 }
@@ -1259,6 +1307,7 @@ int main(int argc, char **argv)
     g_test_add_func("/sm/lmc", test_lmc);
     g_test_add_func("/sm/standby", test_standby);
     g_test_add_func("/sm/handover", test_handover);
+    g_test_add_func("/sm/taken-back", test_taken_back);
     g_test_add_func("/sm/control", test_control);
     g_test_add_func("/sm/merge", test_merge);
     g_test_add_func("/sm/random", test_random);

@@ -661,6 +661,42 @@ static void test_log_flood(Rig *rig, const void *unused)
     g_assert_cmpuint(said(rig, "port alice/1 (LID"), >, 0);
 }
 
+/* A group that comes and goes: the same for events. */
+static void test_event_flood(Rig *rig, const void *unused)
+{
+    IbMcMemberRecord want = {
+        .mgid = { 0xFF, 0x12, 0xA0, 0x1B, 0xFE, 0x80 },
+        .qkey = 1, .pkey = 0xFFFF, .join_state = 1,
+    };
+    uint8_t data[IB_SA_DATA_LEN] = { 0 };
+    unsigned told = 0;
+
+    lab_gid(rig->mallory, 1, want.port_gid);
+    ib_mcmember_record_pack(data, &want);
+    g_assert_cmpint(lab_subscribe(rig->alice, 1, 0xFFFF, true), ==, 0);
+    for (unsigned i = 0; i < 32000; i++) {
+        IbSaHeader header = {
+            .hdr = { .method = i % 2 ? IB_METHOD_DELETE : IB_METHOD_SET,
+                     .attr_id = IB_SA_MCMEMBER_RECORD },
+            .component_mask = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 |
+                              1 << 12 | 1 << 13 | 1 << 16,
+        };
+
+        g_assert_cmpint(lab_sa(rig->mallory, 1, &header, data, NULL), ==, 0);
+        lab_flush(rig->alice);
+    }
+    g_assert_cmpuint(stats(rig).events_lost, >, 0);
+    g_assert_cmpuint(stats(rig).reports_answered, ==, 32000);
+    for (const char *at = rig->lab->events->str; (at = strchr(at, '\n'));
+         at++) {
+        told++;
+    }
+    g_assert_cmpuint(told, <, 20000 + 320 * 20 * 2);
+    g_assert_nonnull(strstr(rig->lab->events->str,
+                            "{\"event\":\"events_lost\",\"count\":"));
+    check_honest(rig);
+}
+
 /* A request in segments: refused at once, nobody waits for an answer. */
 static void test_segmented_request(Rig *rig, const void *unused)
 {
@@ -924,6 +960,7 @@ int main(int argc, char **argv)
     ADD("/hostile/flood/subscriptions", test_subscription_flood);
     ADD("/hostile/flood/joins", test_join_flood);
     ADD("/hostile/flood/log", test_log_flood);
+    ADD("/hostile/flood/events", test_event_flood);
     ADD("/hostile/segmented-request", test_segmented_request);
     ADD("/hostile/tids", test_tids);
     for (unsigned i = 0; i < LIES; i++) {

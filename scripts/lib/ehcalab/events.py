@@ -193,6 +193,7 @@ FABRIC = _table(f"""
     trap: {_MAD} lid
     """)
 SM = _table("""
+    events_lost: count
     sm_lid_changed: node:text port guid old:number lid
     sm_port_active: node:text port guid lid
     sm_port_gone: node:text port guid lid
