@@ -26,7 +26,7 @@
 
 enum {
     DO_HCALL, DO_STORE, DO_SCRIBBLE, DO_PACKET, DO_RUN, DO_CREATE, DO_MODIFY,
-    DO_WQE, DO_MCAST, DO_RESET, DO_KINDS
+    DO_WQE, DO_MCAST, DO_RESET, DO_CQ, DO_MAD, DO_KINDS
 };
 
 static const uint64_t numbers[] = {
@@ -547,11 +547,53 @@ static void do_wqe(Lab *lab, unsigned h, FuzzInput *in)
         put_sge(w + EHCA_WQE_SGES, lab->mrs[h], size, how & 64 ? 8 : length);
         put_sge(w + EHCA_WQE_SGES + 16, lab->mrs[h], 0, length);
     }
-    for (unsigned i = 0; i < (changes & 3); i++) {
+    if (changes & 1) {
         w[fuzz_byte(in) % 112] = fuzz_byte(in);
+    }
+    if (changes & 2) {
+        /* All WQEs of the page like this one. */
+        uint8_t *page = host_ptr(host, qp->page[recv]);
+
+        for (unsigned i = 0; i < EHCA_PAGE_SIZE; i += qp->stride[recv]) {
+            memmove(page + i, w, 112);
+        }
     }
     ehca_mmio_write(host->adapter, qp->regs - HOST_GALPA_BASE +
                     (recv ? EHCA_QPX_RQA : EHCA_QPX_SQA), changes >> 2);
+}
+
+/* What a guest's interrupt handler does: some of it. */
+static void do_cq(Lab *lab, unsigned h, FuzzInput *in)
+{
+    Host *host = lab->pair->hosts[h];
+    HostCq *cq = lab->cqs[h];
+    uint64_t out[9];
+    uint8_t how = fuzz_byte(in);
+    HostEqe eqe;
+    HostCqe cqe;
+
+    if (how & 1) {
+        host_cq_arm(cq, how & 2);
+    }
+    if (how & 4) {
+        checked_call(lab, h, EHCA_H_QUERY_INT_STATE,
+                     (uint64_t[9]) { host->config.handle,
+                                     host->config.ist_eq }, out);
+    }
+    if (how & 8) {
+        checked_call(lab, h, EHCA_H_ERROR_DATA,
+                     (uint64_t[9]) { host->config.handle,
+                                     how & 16 ? cq->handle
+                                     : pick_qp(lab, h, how >> 5)->handle,
+                                     host->block }, out);
+    }
+    if (lab->dead[h]) {
+        return;
+    }
+    for (unsigned n = how >> 5; n-- && host_next_eqe(host, &eqe);) {
+    }
+    for (unsigned n = how >> 5; n-- && host_cq_poll(cq, &cqe, 1);) {
+    }
 }
 
 /* Bytes of the input into a queue page, the control block, or the arena. */
@@ -663,6 +705,41 @@ static void do_packet(Lab *lab, unsigned h, FuzzInput *in)
     }
 }
 
+/* A management datagram that the firmware's agents may like. */
+static void do_mad(Lab *lab, unsigned h, FuzzInput *in)
+{
+    static const uint8_t classes[] = { 0x81, 0x01, 0x04, 0x07 };
+    static const uint8_t methods[] = { 1, 2, 3, 5, 7, 0x81, 0x82 };
+    static const uint8_t attributes[] = {
+        0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x20, 0x01, 0x1D,
+    };
+    uint8_t packet[IB_PACKET_MAX], mad[IB_MAD_LEN] = { 1 };
+    uint8_t what = fuzz_byte(in), attribute = fuzz_byte(in);
+    uint8_t modifier = fuzz_byte(in), len = fuzz_byte(in);
+    unsigned rail = what >> 7;
+    bool smp = !(what & 2);
+    IbMadAddress to = {
+        .slid = smp ? IB_LID_PERMISSIVE : host_pair_lid(!h, rail + 1),
+        .dlid = smp ? IB_LID_PERMISSIVE : host_pair_lid(h, rail + 1),
+        .vl = smp ? IB_VL_MANAGEMENT : 0, .pkey = IB_PKEY_DEFAULT,
+        .dest_qpn = smp ? 0 : what & 4 ? 1 : 2 + 2 * rail,
+        .src_qpn = smp ? 0 : 1,
+        .qkey = what & 8 ? IB_QKEY_QP1 + modifier : smp ? 0 : IB_QKEY_QP1,
+    };
+
+    mad[1] = classes[what & 3];
+    mad[2] = 1;
+    mad[3] = methods[attribute >> 4 & 7];
+    mad[17] = attributes[(attribute & 15) % sizeof(attributes)];
+    mad[23] = modifier;
+    memset(mad + 32, 0xFF, 4);         /* DrSLID, DrDLID: permissive */
+    for (unsigned i = 0; i < len; i++) {
+        mad[64 + i % (IB_MAD_LEN - 64)] = fuzz_byte(in);
+    }
+    host_cable_inject(lab->pair->cables[rail], h, packet,
+                      ib_mad_packet(packet, &to, mad));
+}
+
 static void do_run(Lab *lab, FuzzInput *in)
 {
     static const int64_t spans[] = {
@@ -681,10 +758,8 @@ static void do_run(Lab *lab, FuzzInput *in)
             }
         }
     }
-    if (how & 8) {
-        for (unsigned h = 0; h < 2; h++) {
-            while (!lab->dead[h] && host_cq_poll(lab->cqs[h], &cqe, 1)) {
-            }
+    for (unsigned h = 0; how & 8 && h < 2; h++) {
+        while (!lab->dead[h] && host_cq_poll(lab->cqs[h], &cqe, 1)) {
         }
     }
     if (how & 16) {
@@ -743,6 +818,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case DO_RESET:
             do_reset(&lab, h, &in);
             break;
+        case DO_CQ:
+            do_cq(&lab, h, &in);
+            break;
+        case DO_MAD:
+            do_mad(&lab, h, &in);
+            break;
         default:
             do_run(&lab, &in);
             break;
@@ -771,6 +852,9 @@ static size_t add(uint8_t *buf, size_t n, const uint8_t *bytes, size_t len)
     n = add(buf, n, (const uint8_t[]) { __VA_ARGS__ }, \
             sizeof((const uint8_t[]) { __VA_ARGS__ }))
 
+/* A step's first byte: the step, and the host in its top bit. */
+enum { HOST_1 = (128 + DO_KINDS - 1) / DO_KINDS * DO_KINDS };
+
 /* Programs that do something sensible: send, read, migrate, share, ask. */
 size_t fuzz_seed(unsigned index, uint8_t *buf)
 {
@@ -785,15 +869,19 @@ size_t fuzz_seed(unsigned index, uint8_t *buf)
             uint8_t op = (index + i) % 6;
 
             /* Receive WQE at host 1, send WQE at host 0, time, a packet. */
-            ADD(DO_WQE + 130, 0, 0x81, i, 0, 4, 4);
-            ADD(DO_WQE, 0, 0x80, i, op | 0x80, 1 + i, 4);
+            ADD(DO_WQE + HOST_1, 0, 0x81, i, 0, 4, 4);
+            ADD(DO_WQE, 0, 0x80, i, op | 0x80, 1 + i,
+                index == 7 ? 0xFE : 4);
+            ADD(DO_CQ, (uint8_t)(1 | i << 1 | index << 4));
+            ADD(DO_MAD + HOST_1, (uint8_t)(i | index << 4),
+                (uint8_t)(i << 4 | index), 1, 0);
             ADD(DO_RUN, (uint8_t)(i << 6 | 8));
-            ADD(DO_PACKET + 130, 8, 8, (uint8_t)(index * 3 + i), 0, 0, 4, 31);
+            ADD(DO_PACKET + HOST_1, 8, 8, (uint8_t)(index * 3 + i), 0, 0, 4, 31);
             ADD(DO_PACKET, 0, 2, IB_OP_ACK, 0, 0xFF, 0, 31);
             /* SQD, RTS; pull and put back the cable. */
             ADD(DO_MODIFY, 0, (uint8_t)(9 + i), 2, DO_MODIFY, 0, 7, 0);
             ADD(DO_RUN, (uint8_t)(4 | (i & 1) << 1), DO_RUN, 0xC8);
-            ADD(DO_MODIFY, 0, 8, 1, DO_MODIFY + 130, 0, 8, 1);
+            ADD(DO_MODIFY, 0, 8, 1, DO_MODIFY + HOST_1, 0, 8, 1);
         }
         return n;
     }
