@@ -214,6 +214,107 @@ static void test_refusals(void)
     bench_free(b);
 }
 
+/* What a register of a call must hold. */
+enum { ANY, QP, CQ, EITHER, NEQ, MR, PORT, BLOCK, NOTHING };
+
+/*
+ * Each call, good but for one register, that holds each number there is an
+ * edge at: beyond RAM, in the register pages, at the end of the address space,
+ * handles that are stale, of another kind, of another adapter.
+ */
+static void test_each_register(void)
+{
+    static const struct { uint64_t number; uint8_t kinds[8]; } calls[] = {
+        { EHCA_H_RESET_EVENTS, { NEQ, ANY } },
+        { EHCA_H_MODIFY_QP, { QP, ANY, BLOCK } },
+        { EHCA_H_QUERY_QP, { QP, BLOCK } },
+        { EHCA_H_REREGISTER_PMR, { MR, ANY, ANY, ANY, ANY } },
+        { EHCA_H_REGISTER_SMR, { MR, ANY, ANY, ANY } },
+        { EHCA_H_QUERY_MR, { MR } },
+        { EHCA_H_QUERY_HCA, { BLOCK } },
+        { EHCA_H_QUERY_PORT, { PORT, BLOCK } },
+        { EHCA_H_MODIFY_PORT, { PORT, ANY } },
+        { EHCA_H_ATTACH_MCQP, { QP, ANY, ANY, ANY } },
+        { EHCA_H_DETACH_MCQP, { QP, ANY, ANY, ANY } },
+        { EHCA_H_REGISTER_RPAGES, { ANY, EITHER, ANY, ANY } },
+        { EHCA_H_ERROR_DATA, { EITHER, BLOCK } },
+        { EHCA_H_GET_PERF_COUNT, { PORT, BLOCK } },
+        { EHCA_H_DISABLE_AND_GETC, { ANY, QP } },
+        { EHCA_H_DEFINE_AQP1, { QP, PORT } },
+        { EHCA_H_DEFINE_AQP0, { QP, PORT } },
+        { EHCA_H_QUERY_INT_STATE, { ANY } },
+        { EHCA_H_ALLOC_RESOURCE, { ANY, ANY, ANY, ANY, ANY, ANY, ANY, ANY } },
+    };
+    static const int64_t refusals[NOTHING] = {
+        [QP] = EHCA_RC_RH_PARM, [CQ] = EHCA_RC_RH_PARM,
+        [EITHER] = EHCA_RC_RH_PARM, [NEQ] = EHCA_RC_RH_PARM,
+        [MR] = EHCA_RC_RH_PARM, [PORT] = EHCA_RC_PORT_PARM,
+        [BLOCK] = EHCA_RC_PARAMETER,
+    };
+    Bench *b = bench_new(EHCA_SERVICE_RC, true);
+    uint64_t stale, block, out[9];
+
+    host = b->pair->hosts[0];
+    block = host_alloc(host, 4096);
+    call(EHCA_H_ALLOC_RESOURCE, EHCA_RT_MR, 0, 0, 0, 1, 0, 0, 0, out);
+    stale = out[EHCA_OUT_HANDLE];
+    call(EHCA_H_FREE_RESOURCE, stale, 0, 0, 0, 0, 0, 0, 0, out);
+
+    const uint64_t good[NOTHING] = {
+        [ANY] = 1, [QP] = b->qps[0]->handle, [CQ] = b->cqs[0]->handle,
+        [EITHER] = b->cqs[0]->handle, [NEQ] = host->neq_handle,
+        [MR] = b->mrs[0]->handle, [PORT] = 1, [BLOCK] = block,
+    };
+    const uint64_t wild[] = {
+        0, 3, 0xFF, 0xFFFF, 0x10001, 0xFFFFFFFF, UINT64_C(1) << 32,
+        (UINT64_C(1) << 32) + 1, block + 8, block + 4095,
+        host->ram_size - 4096 + 8, host->ram_size - 8, host->ram_size,
+        host->ram_size + 4096, HOST_GALPA_BASE, b->qps[0]->regs,
+        HOST_GALPA_BASE + ehca_mmio_size(&host->config),
+        UINT64_C(1) << 46, INT64_MAX, UINT64_C(1) << 63,
+        UINT64_MAX - 4095, UINT64_MAX - 4096 - 4095, UINT64_MAX, stale,
+        host->eq_handle, b->mrs[0]->handle + 1, b->qps[0]->handle + 1,
+        b->qps[0]->handle + (UINT64_C(1) << 32), host->config.handle,
+    };
+
+    for (unsigned c = 0; c < G_N_ELEMENTS(calls); c++) {
+        for (unsigned r = 0; r < 8; r++) {
+            uint8_t kind = calls[c].kinds[r];
+
+            for (unsigned w = 0; w < G_N_ELEMENTS(wild); w++) {
+                uint64_t in[8];
+                int64_t rc;
+
+                for (unsigned i = 0; i < 8; i++) {
+                    in[i] = good[calls[c].kinds[i]];
+                }
+                in[r] = wild[w];
+                memset(host_ptr(host, block), 0, 4096);
+                rc = call(calls[c].number, in[0], in[1], in[2], in[3], in[4],
+                          in[5], in[6], in[7], out);
+                g_assert_cmpint(rc, >=, EHCA_RC_RESCINDED);
+                g_assert_cmpint(rc, <=, EHCA_RC_PAGE_REGISTERED);
+                if (kind == BLOCK && !(wild[w] % 4096) &&
+                    wild[w] < host->ram_size) {
+                    continue;          /* page 0 is RAM like any other */
+                }
+                if (kind == ANY ||
+                    (kind == EITHER && wild[w] == host->eq_handle)) {
+                    continue;
+                }
+                if (rc != refusals[kind]) {
+                    g_test_message("call 0x%x, r%u = 0x%llx",
+                                   (unsigned)calls[c].number, 5 + r,
+                                   (unsigned long long)wild[w]);
+                }
+                g_assert_cmpint(rc, ==, refusals[kind]);
+            }
+        }
+    }
+    free(ehca_report(host->adapter));
+    bench_free(b);
+}
+
 /* All QPs, all CQs, all MRs: refused politely, and given back. */
 static void test_exhaustion(void)
 {
@@ -437,6 +538,88 @@ static void test_garbage_wqes(void)
     }
 }
 
+/*
+ * Rings that change while they are worked on: between any two packets.  What
+ * was found good once is looked at again whenever it counts.
+ */
+static void test_changing_wqes(void)
+{
+    unsigned rounds = g_test_thorough() ? 2000 : 200;
+    const unsigned services[] = { EHCA_SERVICE_RC, EHCA_SERVICE_UC,
+                                  EHCA_SERVICE_UD };
+
+    for (unsigned i = 0; i < rounds; i++) {
+        Bench *b = bench_new_bare();
+        unsigned service = services[i % 3];
+        HostMr *small[2];
+        HostPath path;
+        HostCqe cqe;
+
+        for (unsigned h = 0; h < 2; h++) {
+            /* Bytes behind it are nobody's. */
+            small[h] = host_mr_new(b->pair->hosts[h], 20000,
+                                   BENCH_ALL_ACCESS);
+            memset(small[h]->bytes + 20000, 0xE7, 480);
+            b->qps[h] = host_qp_new(b->pair->hosts[h], service, b->cqs[h],
+                                    b->cqs[h], 15, 15);
+        }
+        for (unsigned h = 0; h < 2; h++) {
+            if (service == EHCA_SERVICE_UD) {
+                host_qp_ud_init(b->qps[h], 1, 5);
+                host_qp_ud_ready(b->qps[h], 0);
+            } else {
+                host_pair_path(h, 0, &path);
+                host_qp_init(b->qps[h], 1);
+                host_qp_rtr(b->qps[h], &path, NULL, EHCA_MTU_256,
+                            b->qps[!h]->qpn, 0);
+                host_qp_rts(b->qps[h], &path, 0, false);
+            }
+            scribble(b->pair->hosts[h], &b->qps[h]->sq, small[h]);
+            scribble(b->pair->hosts[h], &b->qps[h]->rq, small[h]);
+            b->qps[h]->sq_new = b->qps[h]->rq_new = 16;
+            host_ring(b->qps[h]);
+        }
+        for (unsigned n = 0; n < 60; n++) {
+            unsigned h = below(2);
+            HostRing *ring = below(2) ? &b->qps[h]->sq : &b->qps[h]->rq;
+            uint8_t *wqe = (uint8_t *)host_ptr(b->pair->hosts[h],
+                ring->pages[below(ring->num_pages)]) +
+                below(4096 / ring->stride) * ring->stride;
+            unsigned at = EHCA_WQE_SGES + 4 * below(16);
+
+            host_run_budget(b->pair->hosts[h], 1 + below(2));
+            host_cable_run(b->pair->cables[0]);
+            switch (below(4)) {
+            case 0:
+                wqe[EHCA_WQE_NR_SGES] = random64();
+                break;
+            case 1:
+                ib_put32(wqe + at, below(2) ? random64() : below(30000));
+                break;
+            case 2:
+                wqe[EHCA_WQE_OPTYPE] = random64();
+                break;
+            default:
+                ib_put64(wqe + EHCA_WQE_SGES + 16 * below(4),
+                         small[h]->iova + below(25000));
+                break;
+            }
+        }
+        bench_run(b, IB_MSEC);
+        for (unsigned h = 0; h < 2; h++) {
+            while (bench_cqe(b, h, &cqe, 0)) {
+            }
+            for (unsigned n = 0; n < 480; n++) {
+                g_assert_cmphex(small[h]->bytes[20000 + n], ==, 0xE7);
+            }
+            g_assert_cmpint(host_qp_free(b->qps[h]), ==, 0);
+        }
+        host_pair_connect(b->pair, EHCA_SERVICE_RC, 0, false, b->cqs, b->qps);
+        bench_ping(b, i & 1);
+        bench_free(b);
+    }
+}
+
 /* ------------------------------------------------------------------ */
 /* Packets and rings                                                  */
 /* ------------------------------------------------------------------ */
@@ -573,9 +756,11 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/engine/hostile/refusals", test_refusals);
+    g_test_add_func("/engine/hostile/each-register", test_each_register);
     g_test_add_func("/engine/hostile/exhaustion", test_exhaustion);
     g_test_add_func("/engine/hostile/random-calls", test_random_calls);
     g_test_add_func("/engine/hostile/wqes", test_garbage_wqes);
+    g_test_add_func("/engine/hostile/changing-wqes", test_changing_wqes);
     g_test_add_func("/engine/hostile/packets", test_garbage_packets);
     g_test_add_func("/engine/hostile/rings", test_garbage_rings);
     g_test_add_func("/engine/hostile/reset", test_reset);
