@@ -2,12 +2,16 @@
 """Every event has words; whatever an event carries, a line comes out."""
 import ast
 import re
+import socket
+import threading
 import unittest
+from unittest import mock
 
 import made
 
-from ehcalab import clean, events, timeline
+from ehcalab import clean, eventlog, events, timeline
 from ehcalab.eventlog import Event, EventLog
+from ehcalab.lab import Lab
 from ehcalab.timeline import Teller
 
 KINDS = {"guest": {*events.CONSUMER, *events.RUNNER},
@@ -169,6 +173,49 @@ class Clock(unittest.TestCase):
             event = log.add("alice", "mark", {}, t)
             self.assertLessEqual(log.started, event.t)
             self.assertLess(event.t, log.started + 60)
+
+
+class Lines(unittest.TestCase):
+    """What a guest's consumer, or who pretends to be it, writes."""
+
+    BAD = [b"", b"\n", b"null", b"[]", b"7", b"{}", b'{"event":"x"}',
+           b'{"event":7,"t_real_ns":1}', b'{"event":"x","t_real_ns":NaN}',
+           b'{"event":"x","t_real_ns":1e999}', b"[" * 60000, b"\xff\xfe\n",
+           b'{"event":"x","t_real_ns":-1}', b'{"event":"x","t_real_ns":"1"}',
+           b'{"event":"x","t_real_ns":' + b"9" * 4000 + b"}",
+           b'{"event":"x","t_real_ns":' + b"9" * 5000 + b"}"]
+
+    def test_bad(self) -> None:
+        for line in self.BAD:
+            with self.assertRaises(ValueError, msg=line[:60]):
+                eventlog.event_of(line)
+
+    def test_good(self) -> None:
+        self.assertEqual(eventlog.event_of(
+            b'{"seq":1,"t_real_ns":1500000000,"t_ns":7,"event":"mark"}\n'),
+            ("mark", 1.5, {"seq": 1}))
+
+    def test_reader_outlives_bad_lines_and_a_flood(self) -> None:
+        log = EventLog()
+        lab = Lab.__new__(Lab)
+        lab.log = log
+        guest = mock.Mock(node="alice", offset=0.0)
+        ours, theirs = socket.socketpair()
+        good = b'{"t_real_ns":1,"event":"mark"}\n'
+        thread = threading.Thread(target=lab._guest_events,
+                                  args=(guest, ours))
+        with mock.patch("ehcalab.lab.EVENT_BYTES_MAX", 200_000), ours:
+            thread.start()
+            for line in self.BAD:
+                theirs.sendall(line + b"\n")
+            theirs.sendall(good * 20_000)
+            theirs.close()
+            thread.join(30)
+        self.assertFalse(thread.is_alive())
+        names = [event.name for event in log.events]
+        self.assertIn("mark", names)
+        self.assertIn("not taken", log.events[-1].data["line"])
+        self.assertLess(len(names), 10_000)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ JSON lines are written from it.
 """
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,25 @@ class Event:
         """The form of the JSON-lines file."""
         return {"t": round(self.t, 6), "source": self.source,
                 "event": self.name, "data": self.data}
+
+
+def event_of(line: bytes) -> tuple[str, float, dict[str, Any]]:
+    """Name, time and fields of a consumer's line; ValueError if it is none.
+
+    A guest can write anything into it.
+    """
+    try:
+        data = json.loads(line)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    if not isinstance(data, dict):
+        raise ValueError("no object")
+    name, t = data.pop("event", None), data.pop("t_real_ns", None)
+    data.pop("t_ns", None)
+    if not isinstance(name, str) or not isinstance(t, int) or \
+            not 0 <= t < 1 << 63:
+        raise ValueError("no name or no time")
+    return name, t / 1e9, data
 
 
 class EventLog:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from . import guest, paths, stop
-from .eventlog import EventLog
+from .eventlog import EventLog, event_of
 from .jsonsock import ControlError, JsonSocket
 from .paths import FABRIC_BIN, SM_BIN
 from .process import (Adopted, LabError, Process, alive, how_it_ended,
@@ -55,6 +55,8 @@ POWER_OFF_TIMEOUT = 20.0
 # A runner that is told to stop stops all that it started.
 RUNNER_TIMEOUT = 60.0
 EVENT_LINE_MAX = 1 << 16
+# More than any scenario makes: a guest that floods us must not fill memory.
+EVENT_BYTES_MAX = 64 << 20
 PANIC = re.compile(r"Kernel panic|Unable to handle kernel|BUG: |"
                    r"Oops: |soft lockup|rcu_sched self-detected")
 FAREWELL = re.compile(r"reboot: (Power down|System halted|"
@@ -472,24 +474,26 @@ class Lab:
     def _guest_events(self, one: Guest, sock: socket.socket) -> None:
         try:
             with sock.makefile("rb") as lines:
-                while True:
-                    line = lines.readline(EVENT_LINE_MAX)
-                    if not line:
-                        return
+                taken = 0
+                while line := lines.readline(EVENT_LINE_MAX):
                     now = time.time()
+                    if taken > EVENT_BYTES_MAX:
+                        continue     # read on, so that the guest does not hang
+                    taken += len(line)
+                    if taken > EVENT_BYTES_MAX:
+                        self.log.add(one.node, "unreadable", {
+                            "line": f"more than {EVENT_BYTES_MAX} bytes of "
+                            "events; the rest is not taken"})
+                        continue
                     try:
-                        data = json.loads(line)
-                        name = str(data.pop("event"))
-                        t = data.pop("t_real_ns") / 1e9
-                    except (ValueError, KeyError, TypeError,
-                            AttributeError):
+                        name, t, data = event_of(line)
+                    except ValueError:
                         self.log.add(one.node, "unreadable",
                                      {"line": repr(line[:200])})
                         continue
                     # An event cannot come before it happened: what is left
                     # of the clocks' difference shows here.
                     one.offset = min(one.offset, now - t)
-                    data.pop("t_ns", None)
                     self.log.add(one.node, name, data, t + one.offset)
         except OSError:
             return

@@ -194,6 +194,7 @@ FABRIC: dict[str, Words] = {
 }
 
 SM: dict[str, Words] = {
+    "events_lost": "{count} events were LOST: too many at once",
     "sm_lid_changed": "port {node}/{port} says LID {old}; it gets LID {lid}",
     "sm_port_active": "port {node}/{port} (LID {lid}) is Active",
     "sm_port_gone": "port {node}/{port} (LID {lid}) is gone",
