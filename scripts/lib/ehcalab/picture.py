@@ -62,10 +62,10 @@ STATES = {
     "queue pair": {"MIGRATED": ("#8db4e8", INK), "REARM": ("#f2c14e", INK),
                    "ARMED": ("#3f8f5f", PAPER), "ERROR": ("#6b0f1a", PAPER)},
 }
+MIXED = "several"                    # states, each too short to be drawn
+STATES["any, in a short time"] = {MIXED: ("#6d6875", PAPER)}
 COLOURS = {state: pair for kind in STATES.values()
            for state, pair in kind.items()}
-MIXED = "several"                    # states, too short for the picture
-COLOURS[MIXED] = ("#6d6875", PAPER)
 OTHER = ("#d0d0d0", INK)
 LETTERS = {
     "C": ("#3a4a58", "connected"), "M": ("#6a2fb5", "PATH_MIG"),
@@ -349,8 +349,8 @@ def _legend(page: Page, story: Story, y: float) -> float:
     y += 22
     for words in (
             "Each step has a scale of its own: the figures above it are "
-            "seconds since the run began. A grey-violet stretch had several "
-            "states. LAP, APR: sent or received; hold the pointer over it.",
+            "seconds since the run began. LAP, APR: sent or received; hold "
+            "the pointer over a mark or a stretch for its time and words.",
             *("Not drawn: " + words for words in story.left_out)):
         page.text(16, y + 10, fit(words, WIDTH - 32, 9), 9, fill=PALE)
         y += 14
