@@ -709,7 +709,7 @@ static void do_packet(Lab *lab, unsigned h, FuzzInput *in)
 static void do_mad(Lab *lab, unsigned h, FuzzInput *in)
 {
     static const uint8_t classes[] = { 0x81, 0x01, 0x04, 0x07 };
-    static const uint8_t methods[] = { 1, 2, 3, 5, 7, 0x81, 0x82 };
+    static const uint8_t methods[] = { 1, 2, 3, 5, 6, 7, 0x81, 0x82 };
     static const uint8_t attributes[] = {
         0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x20, 0x01, 0x1D,
     };
