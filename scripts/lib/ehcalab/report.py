@@ -106,7 +106,9 @@ def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
     explained = explanations(events)
     told = explanation_lines(explained, log.started)
     with (run_dir / "timeline.txt").open("w", encoding="utf-8") as out:
-        out.write(f"{clean(scenario.title)}\n{scenario.path}\n\n")
+        out.write(f"{clean(scenario.title)}\n{clean(scenario.path)}\n"
+                  f"began {_utc(log.started)} UTC, {log.started:.6f} s since "
+                  "1970\n\n")
         _timeline(out.write, events, log.started, ended)
         out.write("\n" + "\n".join([*failovers.lines_of(seen, log.started),
                                     *told,
@@ -120,6 +122,10 @@ def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
     _junit(run_dir / "junit.xml", scenario, log.started, verdict, explained,
            lines)
     return [*lines, *told]
+
+
+def _utc(t: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(t))
 
 
 def _timeline(write, events: list[Event], started: float, ended: float
@@ -158,8 +164,7 @@ def _junit(path: Path, scenario: Scenario, started: float, verdict: Verdict,
         "skipped": str(sum(1 for at in range(len(scenario.steps))
                            if at >= len(played) and at != bad)),
         "time": f"{sum(step.seconds for step in played):.3f}",
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S",
-                                   time.gmtime(started)),
+        "timestamp": _utc(started),
         "hostname": "localhost"})
     properties = ET.SubElement(suite, "properties")
     for key, value in (("title", scenario.title),

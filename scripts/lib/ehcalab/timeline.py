@@ -305,19 +305,24 @@ GUEST: dict[str, Words] = {
     "traffic_stopping": "traffic is stopped by {by:stop}",
 }
 
-# In timeline.txt and with -v only: they would drown the rest on a screen.
+# In timeline.txt and with -v only: they would drown the rest on a screen, or
+# are told there by another event (a pull, the adapter's first payload).
 # What was explained is repeated, in order, at the end of a run.
 QUIET = frozenset({
     ("lab", "adapter_report"), ("lab", "explained"),
-    ("fabric", "capture"), ("fabric", "mad"), ("fabric", "packet_dropped"),
-    ("fabric", "port_state"), ("fabric", "trap"),
+    ("fabric", "cable"), ("fabric", "capture"), ("fabric", "mad"),
+    ("fabric", "packet_dropped"), ("fabric", "port_state"),
+    ("fabric", "trap"),
     ("sm", "sm_port_gone"), ("sm", "sm_report_sent"), ("sm", "sm_sweep_done"),
-    ("hca", "alt_loaded"), ("hca", "qp_state"),
-    ("guest", "auto"), ("guest", "client_reregister"), ("guest", "comm_est"),
-    ("guest", "command"), ("guest", "device_added"),
+    ("hca", "alt_loaded"), ("hca", "aqp1_defined"), ("hca", "qp_state"),
+    ("guest", "auto"), ("guest", "client_reregister"),
+    ("guest", "cm_notified"), ("guest", "comm_est"), ("guest", "command"),
+    ("guest", "device_added"), ("guest", "first_ack_after_migration"),
+    ("guest", "first_message_after_migration"),
     ("guest", "gid_change"), ("guest", "lid_change"),
     ("guest", "module_loaded"), ("guest", "pkey_change"),
-    ("guest", "sa_unsubscribed"), ("guest", "sm_change"),
+    ("guest", "sa_subscribed"), ("guest", "sa_unsubscribed"),
+    ("guest", "sm_change"),
     ("guest", "traffic_stopping")})
 
 
