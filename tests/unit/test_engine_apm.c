@@ -724,6 +724,68 @@ static void test_port_down_alone(void)
     bench_free(b);
 }
 
+/* What is still under way on the old path does no harm. */
+static void test_late_packets(void)
+{
+    Bench *b = bench_new(EHCA_SERVICE_RC, true);
+
+    arm(b);
+    g_assert_cmpint(host_qp_set_mig(b->qps[0], EHCA_MIG_MIGRATED), ==, 0);
+    bench_ping(b, 0);
+    expect_migrated(b, 1, 1);
+    for (unsigned i = 0; i < 10; i++) {
+        inject(b, ON_PRIMARY, i & 1);  /* of before */
+        inject(b, WRONG_SLID, i & 1);
+    }
+    expect_migrated(b, 1, 1);
+    bench_ping(b, 1);
+    bench_free(b);
+}
+
+static bool lose_base_lids(void *opaque, unsigned end, uint8_t *p,
+                           size_t *len)
+{
+    return p[0] >> 4 == IB_VL_MANAGEMENT || p[3] & 1;
+}
+
+/* LMC 1: the alternate is another LID of the same two ports. */
+static void test_lmc(void)
+{
+    Bench *b = bench_new_bare();
+    HostPath path[2][2];
+
+    for (unsigned h = 0; h < 2; h++) {
+        host_cable_set(b->pair->cables[0], false);
+        host_cable_run(b->pair->cables[0]);
+        host_cable_set(b->pair->cables[0], true);
+    }
+    for (unsigned h = 0; h < 2; h++) {
+        g_assert_true(host_cable_activate(b->pair->cables[0], h, 0x10 + 2 * h,
+                                          1));
+        for (unsigned i = 0; i < 2; i++) {
+            host_pair_path(h, 0, &path[h][i]);
+            path[h][i].dlid = 0x10 + 2 * !h + i;
+            path[h][i].path_bits = i;
+        }
+    }
+    connect_by(b, path);
+    bench_events(b);
+    arm(b);
+    b->pair->cables[0]->filter = lose_base_lids;
+    bench_ping(b, 0);
+    for (unsigned h = 0; h < 2; h++) {
+        g_assert_cmpuint(bench_eqes(b, h, EHCA_EQE_PATH_MIG), ==, 1);
+        g_assert_cmpuint(host_qp_field(b->qps[h], EHCA_QPCB_PRIM_PHYS_PORT),
+                         ==, 1);
+        g_assert_cmpuint(host_qp_field(b->qps[h], EHCA_QPCB_DLID), ==,
+                         0x11 + 2 * !h);
+        g_assert_cmpuint(host_qp_field(b->qps[h],
+                                       EHCA_QPCB_SOURCE_PATH_BITS), ==, 1);
+    }
+    bench_ping(b, 1);
+    bench_free(b);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -748,5 +810,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/apm/rnr", test_rnr_does_not_migrate);
     g_test_add_func("/engine/apm/uc", test_uc);
     g_test_add_func("/engine/apm/port-down-alone", test_port_down_alone);
+    g_test_add_func("/engine/apm/late-packets", test_late_packets);
+    g_test_add_func("/engine/apm/lmc", test_lmc);
     return g_test_run();
 }

@@ -6,6 +6,8 @@
  * H_QUERY_QP and H_ERROR_DATA tell, regions of large pages, and event queues
  * that overflow.
  */
+#include <stdlib.h>
+
 #include "engine_bench.h"
 
 /* Inputs are r5 .. r12. */
@@ -535,6 +537,76 @@ static void test_cq_without_pages(void)
 }
 
 /* ------------------------------------------------------------------ */
+/* Doorbells                                                          */
+/* ------------------------------------------------------------------ */
+
+/* WQEs that the adapter thinks are posted, from its report. */
+static unsigned posted(HostQp *qp, const char *queue)
+{
+    g_autofree char *number = g_strdup_printf("{\"qpn\":%u,", qp->qpn);
+    char *report = ehca_report(qp->host->adapter);
+    const char *p = strstr(strstr(report, number), queue);
+    unsigned n = strtoul(strchr(p, ':') + 1, NULL, 10);
+
+    free(report);
+    return n;
+}
+
+static void ring(HostQp *qp, unsigned reg, uint64_t value)
+{
+    ehca_mmio_write(qp->host->adapter, qp->regs - HOST_GALPA_BASE + reg,
+                    value);
+}
+
+/*
+ * In which states they count (12.5, 18.4 and section 24): receive doorbells
+ * from INIT on, send doorbells from RESET on, waiting for RTS; neither in ERR,
+ * no sends in SQE.  A move to RESET forgets them.
+ */
+static void test_doorbells(void)
+{
+    static const struct { unsigned state, send, recv; } states[] = {
+        { EHCA_QPS_RESET, 3, 0 }, { EHCA_QPS_INIT, 3, 5 },
+        { EHCA_QPS_RTR, 3, 5 }, { EHCA_QPS_SQD, 3, 5 },
+        { EHCA_QPS_SQE, 0, 5 }, { EHCA_QPS_ERR, 0, 0 },
+    };
+    Bench *b = bench_new_bare();
+    HostQp *qp = host_qp_new(b->pair->hosts[0], EHCA_SERVICE_UD, b->cqs[0],
+                             b->cqs[0], 10, 10);
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(states); i++) {
+        bring(b, qp, states[i].state);
+        /* 16 bits of it count, and nothing is added for 0. */
+        ring(qp, EHCA_QPX_SQA, UINT64_C(0xFFFFFFFFFFFF0003));
+        ring(qp, EHCA_QPX_RQA, UINT64_C(0x8000000000010005));
+        ring(qp, EHCA_QPX_SQA, 0);
+        ring(qp, EHCA_QPX_RQA, UINT64_C(0x10000));
+        /* Registers beside them, and halves of them, are none. */
+        ring(qp, EHCA_QPX_SQC, 1);
+        ring(qp, EHCA_QPX_RQC, 1);
+        ring(qp, EHCA_QPX_SQA + 4, 1);
+        host_run(b->pair->hosts[0]);
+        g_assert_cmpuint(posted(qp, "send_posted"), ==, states[i].send);
+        g_assert_cmpuint(posted(qp, "recv_posted"), ==, states[i].recv);
+        g_assert_cmpint(host_qp_to(qp, EHCA_QPS_RESET), ==, 0);
+        g_assert_cmpuint(posted(qp, "send_posted"), ==, 0);
+        g_assert_cmpuint(posted(qp, "recv_posted"), ==, 0);
+    }
+    /* Rung before a call, taken after it: the state before it decides. */
+    bring(b, qp, EHCA_QPS_RESET);
+    ring(qp, EHCA_QPX_RQA, 5);
+    g_assert_cmpint(host_qp_ud_init(qp, 1, 5), ==, 0);
+    g_assert_cmpuint(posted(qp, "recv_posted"), ==, 0);
+    /* More than fit are cut to the ring. */
+    for (unsigned i = 0; i < 100; i++) {
+        ring(qp, EHCA_QPX_RQA, 0xFFFF);
+    }
+    host_run(b->pair->hosts[0]);
+    g_assert_cmpuint(posted(qp, "recv_posted"), ==, qp->rq.entries);
+    bench_free(b);
+}
+
+/* ------------------------------------------------------------------ */
 /* Signalling, queries, error data                                    */
 /* ------------------------------------------------------------------ */
 
@@ -877,6 +949,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/qp/values", test_values);
     g_test_add_func("/engine/qp/migration-requests", test_requests);
     g_test_add_func("/engine/qp/pages", test_pages);
+    g_test_add_func("/engine/qp/doorbells", test_doorbells);
     g_test_add_func("/engine/qp/signalling", test_signalling);
     g_test_add_func("/engine/qp/query", test_query);
     g_test_add_func("/engine/qp/error-data", test_error_data);

@@ -602,7 +602,7 @@ typedef struct BadLocal {
 } BadLocal;
 
 /* A bad WQE fails in its turn, after the good ones before it. */
-static void test_local_errors(void)
+static void check_local_errors(unsigned service)
 {
     const BadLocal bad[] = {
         { EHCA_WQE_OPTYPE_SEND, 1, 64, BENCH_ALL_ACCESS, 0x80000004 },
@@ -618,9 +618,11 @@ static void test_local_errors(void)
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
-        Bench *b = bench_new(EHCA_SERVICE_RC, false);
+        Bench *b = bench_new(service, false);
         HostMr *mr = host_mr_new(b->pair->hosts[0], BENCH_MR_BYTES,
                                  bad[i].access);
+        bool answered = bad[i].optype == EHCA_WQE_OPTYPE_RDMA_READ ||
+                        bad[i].optype == EHCA_WQE_OPTYPE_FETCH_ADD;
         HostSendWr wr = {
             .wr_id = 5, .optype = bad[i].optype, .num_sges = 1,
             .sges = { host_sge(mr, 0, bad[i].length) },
@@ -637,12 +639,24 @@ static void test_local_errors(void)
         bench_send(b, 0, 6, EHCA_WQE_OPTYPE_SEND, 0, 0, 64, 0);
         expect_cqe(b, 0, 1, 0);
         expect_cqe(b, 0, 2, 0);
-        expect_cqe(b, 0, 5, bad[i].status);
+        /* UC has no operations that are answered. */
+        expect_cqe(b, 0, 5, service == EHCA_SERVICE_UC && answered
+                   ? 0x80000002 : bad[i].status);
         bench_run(b, IB_SEC);
         expect_no_cqe(b, 0);
         g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_ERR);
         bench_free(b);
     }
+}
+
+static void test_local_errors(void)
+{
+    check_local_errors(EHCA_SERVICE_RC);
+}
+
+static void test_uc_local_errors(void)
+{
+    check_local_errors(EHCA_SERVICE_UC);
 }
 
 /* After ERR: RESET, and the same QPs work again. */
@@ -1023,5 +1037,6 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/rc/doorbell-threads", test_doorbell_threads);
     g_test_add_func("/engine/uc/send", test_uc_send);
     g_test_add_func("/engine/uc/losses", test_uc_losses);
+    g_test_add_func("/engine/uc/local-errors", test_uc_local_errors);
     return g_test_run();
 }

@@ -535,6 +535,29 @@ static void test_srq(void)
         /* The limit event comes once, when fewer than 3 are left. */
         g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_SRQ_LIMIT), ==, i >= 3);
     }
+    /* Told once; armed again by a new limit and the log bit (19.1). */
+    for (unsigned i = 0; i < 4; i++) {
+        uint8_t block[EHCA_QPCB_SIZE] = { 0 };
+        HostRecvWr rr = {
+            .wr_id = 200, .num_sges = 1,
+            .sges = { host_sge(b->mrs[1], 0, 9000) },
+        };
+
+        ib_put32(block + EHCA_QPCB_CURR_SRQ_LIMIT, i & 1 ? 2 : 1);
+        ib_put64(block + EHCA_QPCB_QP_AFF_ASYN_EV_LOG_REG,
+                 EHCA_AAELOG_RESET_SRQ_LIMIT);
+        g_assert_cmpint(host_qp_modify(srq, EHCA_QPMASK_CURR_SRQ_LIMIT |
+            (i < 2 ? 0 : EHCA_QPMASK_QP_AFF_ASYN_EV_LOG_REG), block), ==, 0);
+        g_assert_cmpuint(host_qp_field(srq, EHCA_QPCB_CURR_SRQ_LIMIT), ==,
+                         i & 1 ? 2 : 1);
+        host_post_recv(srq, &rr);
+        host_ring(srq);
+        bench_send(b, 0, i, EHCA_WQE_OPTYPE_SEND, 0, DATA, 8, 0);
+        g_assert_true(bench_cqe(b, 1, &cqe, BENCH_SECOND));
+        g_assert_true(bench_cqe(b, 0, &cqe, BENCH_SECOND));
+        g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_SRQ_LIMIT), ==,
+                         i < 2 ? 1 : i);
+    }
     /* In use it cannot go; moving its user to ERR is told. */
     g_assert_cmpint(host_hcall(b->pair->hosts[1], EHCA_H_FREE_RESOURCE,
         (uint64_t[9]) { b->pair->hosts[1]->config.handle, srq->handle },

@@ -432,6 +432,33 @@ static void test_around(void)
     bench_free(b);
 }
 
+/* A fenced WQE waits for the READs before it, another one does not. */
+static void test_fence(void)
+{
+    for (unsigned fence = 0; fence < 2; fence++) {
+        Bench *b = connected(&usual);
+        Tap t = { 0 };
+        uint64_t before;
+
+        set_tap(b, 0, &t, 0);
+        bench_fill(b, 1, 0, 100000, 3);
+        bench_send(b, 0, 1, EHCA_WQE_OPTYPE_RDMA_READ, 0, 0, 50000, 0);
+        bench_send(b, 0, 2, EHCA_WQE_OPTYPE_RDMA_WRITE,
+                   fence ? EHCA_WQE_FLAG_FENCE : 0, 0, 8, 100000);
+        host_run(b->pair->hosts[0]);
+        host_cable_run(b->pair->cables[0]);
+        before = t.seen;
+        g_assert_cmpuint(before, ==, fence ? 1 : 2);
+        expect_cqe(b, 0, 1, 0);
+        expect_cqe(b, 0, 2, 0);
+        g_assert_cmpuint(t.seen, ==, 2);
+        /* What was read is what is written then. */
+        g_assert_true(!fence || memcmp(b->mrs[1]->bytes + 100000,
+                                       b->mrs[1]->bytes, 8) == 0);
+        bench_free(b);
+    }
+}
+
 /* ------------------------------------------------------------------ */
 /* PSNs that wrap while the path migrates                             */
 /* ------------------------------------------------------------------ */
@@ -899,6 +926,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/wire/mtus", test_mtus);
     g_test_add_func("/engine/wire/longest", test_longest);
     g_test_add_func("/engine/wire/around", test_around);
+    g_test_add_func("/engine/wire/fence", test_fence);
     g_test_add_func("/engine/wire/wrap-and-migrate", test_wrap_and_migrate);
     g_test_add_func("/engine/wire/duplicates-across-migration",
                     test_duplicates_across_migration);
