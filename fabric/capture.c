@@ -107,18 +107,25 @@ void capture_push(Capture *capture, const FabricPacket *packet)
     atomic_store(&capture->head, head + skip + size);
     if (atomic_load(&capture->sleeping) &&
         atomic_exchange(&capture->sleeping, false)) {
-        ib_link_kick(capture->wake_fd);
+        eventfd_write(capture->wake_fd, 1);
     }
 }
 
 /* The writer's thread. */
+
+static void wake_read(Capture *capture)
+{
+    eventfd_t count;
+
+    eventfd_read(capture->wake_fd, &count);
+}
 
 static void sleep_until_woken(Capture *capture, int timeout_ms)
 {
     struct pollfd pfd = { .fd = capture->wake_fd, .events = POLLIN };
 
     if (poll(&pfd, 1, timeout_ms) > 0) {
-        ib_link_unkick(capture->wake_fd);
+        wake_read(capture);
     }
 }
 
@@ -203,7 +210,7 @@ static void flush(Capture *capture, GByteArray *out)
                 break;               /* nobody reads: the rest is lost */
             }
             if (!last && (pfds[1].revents & POLLIN)) {
-                ib_link_unkick(capture->wake_fd);
+                wake_read(capture);
             }
             continue;
         }
@@ -454,7 +461,7 @@ const char *capture_file(const Capture *capture)
 void capture_free(Capture *capture, CaptureStatus *status)
 {
     atomic_store(&capture->quit, true);
-    ib_link_kick(capture->wake_fd);
+    eventfd_write(capture->wake_fd, 1);
     pthread_join(capture->thread, NULL);
     capture_status(capture, status);
     status->file = NULL;

@@ -4,24 +4,21 @@
  *
  * Theory of operation: each connection is a peer.
  *
- *   accepted  --HELLO--> joined      memory and eventfds made, host attached
+ *   accepted  --HELLO--> joined      memory and wake-ups made, host attached
  *      |                              to the fabric, WELCOME sent
  *      +--bad HELLO, name taken, 5 s--> refused (REFUSE), closed
  *   joined    --PHYS-->  port enabled or disabled
  *             --EVENT--> NODE_EVENT
- *             --closed, protocol broken, ring broken--> detached: all its
- *                                     cables count as pulled
+ *             --closed, protocol, ring or wake-ups broken--> detached: all
+ *                                     its cables count as pulled
  *
  * LINK messages follow the link words of runner.h: when the socket takes no
  * more, they wait in there, so nothing grows.  A peer that sends more than
- * PEER_MESSAGES a second is not read for the rest of it.  A host that made a
- * kick block held up all others (runner.h): once may be an accident, from the
- * second time on it has to stay out for a while, each time twice as long.
+ * PEER_MESSAGES a second is not read for the rest of it.
  */
 #include <errno.h>
 #include <glib-unix.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,8 +29,6 @@
 #define PEER_READS 64                /* reads before others have a turn */
 #define PEER_MESSAGES 2000           /* a second */
 #define BAD_EVENTS_TOLD 10           /* NODE_ERRORs about a host's EVENTs */
-#define HUNG_BAR (10 * IB_SEC)
-#define HUNG_BAR_DOUBLINGS 6
 
 typedef struct Peer {
     Links *links;
@@ -42,6 +37,7 @@ typedef struct Peer {
     IbLinkParser parser;
     int node;                        /* -1: has not joined */
     unsigned num_ports;
+    IbLinkFds fds;                   /* that came with HELLO */
     RunnerNode rn;
     IbLinkPortMemory *memory[IB_LINK_MAX_PORTS];
     unsigned sent_words[IB_LINK_MAX_PORTS + 1];
@@ -52,15 +48,8 @@ typedef struct Peer {
     unsigned bad_events;
 } Peer;
 
-/* Of each node of the topology: how often its kicks blocked. */
-typedef struct HungRecord {
-    unsigned times;
-    int64_t barred_until;
-} HungRecord;
-
 struct Links {
     Daemon *daemon;
-    HungRecord *hung;
     int listen_fd;
     guint listen_source;
     GPtrArray *peers;
@@ -137,9 +126,9 @@ static void release_memory(Peer *peer)
     for (unsigned p = 0; p < IB_LINK_MAX_PORTS; p++) {
         ib_link_memory_unmap(peer->memory[p]);
         peer->memory[p] = NULL;
-        close_fd(&peer->rn.wake_node_fds[p + 1]);
     }
-    close_fd(&peer->rn.wake_fabric_fd);
+    ib_link_wake_fini(&peer->rn.wake);
+    ib_link_fds_close(&peer->fds);
 }
 
 static void peer_free(Peer *peer)
@@ -264,29 +253,46 @@ static void peer_fail(Peer *peer, const char *why)
 
 /* Joining. */
 
+/* Wakes the host by the descriptor that came with its HELLO. */
+static bool make_wake(Peer *peer, char **error)
+{
+    const char *problem;
+    int peer_fd;
+
+    if (peer->fds.num != 1 || peer->fds.surplus) {
+        *error = g_strdup("HELLO needs one descriptor, for the host's "
+                          "wake-ups");
+        return false;
+    }
+    if (!ib_link_wake_init(&peer->rn.wake)) {
+        *error = g_strdup_printf("the fabric has no descriptors for it: %s",
+                                 g_strerror(errno));
+        return false;
+    }
+    peer_fd = peer->fds.fds[0];
+    peer->fds.num = 0;
+    if (!ib_link_wake_accept(&peer->rn.wake, peer_fd, &problem)) {
+        *error = g_strdup(problem);
+        return false;
+    }
+    return true;
+}
+
+/* Fills the ports' places of @fds. */
 static bool make_memory(Peer *peer, int *fds, char **error)
 {
     const char *problem = NULL;
 
-    peer->rn.wake_fabric_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    for (unsigned p = 1; p <= peer->num_ports; p++) {
-        int *port_fds = &fds[(p - 1) * IB_LINK_FDS_PER_PORT];
-
-        port_fds[0] = ib_link_memory_create("ehca-port");
-        if (port_fds[0] >= 0) {
-            peer->memory[p - 1] = ib_link_memory_map(port_fds[0], &problem);
+    for (unsigned p = 0; p < peer->num_ports; p++) {
+        fds[1 + p] = ib_link_memory_create("ehca-port");
+        if (fds[1 + p] >= 0) {
+            peer->memory[p] = ib_link_memory_map(fds[1 + p], &problem);
         }
-        peer->rn.wake_node_fds[p] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        port_fds[1] = peer->rn.wake_node_fds[p];
-        port_fds[2] = peer->rn.wake_fabric_fd;
-        if (!peer->memory[p - 1] || port_fds[1] < 0 || port_fds[2] < 0) {
-            *error = g_strdup_printf("the fabric has no memory or "
-                                     "descriptors for it: %s",
+        if (!peer->memory[p]) {
+            *error = g_strdup_printf("the fabric has no memory for it: %s",
                                      problem ? problem : g_strerror(errno));
             return false;
         }
-        ib_ring_format(&peer->memory[p - 1]->to_fabric);
-        ib_ring_format(&peer->memory[p - 1]->to_node);
     }
     return true;
 }
@@ -299,28 +305,11 @@ static bool send_welcome(Peer *peer, const int *fds)
                      .num_ports = peer->num_ports },
     };
     uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
-    size_t fds_size = peer->num_ports * IB_LINK_FDS_PER_PORT * sizeof(int);
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT *
-                              sizeof(int))];
-    } control = { 0 };
-    struct iovec iov = { .iov_base = buf };
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1,
-        .msg_control = control.bytes,
-        .msg_controllen = CMSG_SPACE(fds_size),
-    };
-    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+    size_t len = ib_link_encode(buf, &message);
 
-    iov.iov_len = ib_link_encode(buf, &message);
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type = SCM_RIGHTS;
-    cmsg->cmsg_len = CMSG_LEN(fds_size);
-    memcpy(CMSG_DATA(cmsg), fds, fds_size);
     /* Nothing was sent to this socket yet: it takes some bytes at once. */
-    return sendmsg(peer->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-           (ssize_t)iov.iov_len;
+    return ib_link_send(peer->fd, buf, len, fds, 1 + peer->num_ports) ==
+           (ssize_t)len;
 }
 
 /* Is the other end of this connection gone, though we did not hear yet? */
@@ -350,13 +339,12 @@ static bool join(Peer *peer, const IbLinkHello *hello)
     Links *links = peer->links;
     Daemon *daemon = links->daemon;
     AttachCall call = { .peer = peer, .hello = hello };
-    int fds[IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT];
+    int fds[IB_LINK_MAX_FDS];        /* in the order of WELCOME */
     int node = topology_find_node(daemon->topology, hello->name);
-    int64_t now = ib_clock_now(&daemon->clock);
     char *error = NULL;
     bool good = false;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(fds); i++) {
+    for (unsigned i = 0; i < IB_LINK_MAX_FDS; i++) {
         fds[i] = -1;
     }
     if (hello->version != IB_LINK_VERSION) {
@@ -367,19 +355,14 @@ static bool join(Peer *peer, const IbLinkHello *hello)
         error = g_strdup_printf("%s says it is not a channel adapter; "
                                 "switches are made by the topology",
                                 hello->name);
-    } else if (node >= 0 && now < links->hung[node].barred_until) {
-        error = g_strdup_printf("%s made the fabric wait %u times; it may "
-                                "join again in %u s", hello->name,
-                                links->hung[node].times,
-                                (unsigned)((links->hung[node].barred_until -
-                                            now) / IB_SEC + 1));
     } else {
         if (node >= 0) {
             bury_dead(links, node);
         }
         peer->num_ports = hello->num_ports;
         peer->node = node;           /* for call_detach() */
-        if (make_memory(peer, fds, &error)) {
+        if (make_wake(peer, &error) && make_memory(peer, fds, &error)) {
+            fds[0] = peer->rn.wake.self_end;
             runner_call(daemon->runner, call_attach, &call);
             error = call.error;
             good = call.attached;
@@ -397,8 +380,8 @@ static bool join(Peer *peer, const IbLinkHello *hello)
             error = g_strdup("the connection took no WELCOME");
         }
     }
-    for (unsigned p = 0; p < IB_LINK_MAX_PORTS; p++) {
-        close_fd(&fds[p * IB_LINK_FDS_PER_PORT]);
+    for (unsigned p = 1; p < IB_LINK_MAX_FDS; p++) {
+        close_fd(&fds[p]);
     }
     if (!good) {
         peer_fail(peer, error);
@@ -504,8 +487,11 @@ static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
 
     for (int i = 0; i < PEER_READS; i++) {
         IbLinkMessage message;
-        ssize_t n = recv(fd, buf, ib_link_parser_want(&peer->parser),
-                         MSG_DONTWAIT);
+        size_t want = ib_link_parser_want(&peer->parser);
+        /* Only HELLO brings descriptors; the kernel closes others. */
+        ssize_t n = peer->node < 0
+                    ? ib_link_receive(fd, buf, want, &peer->fds)
+                    : recv(fd, buf, want, MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             return G_SOURCE_CONTINUE;
@@ -566,10 +552,7 @@ static gboolean on_connection(gint fd, GIOCondition condition,
     peer->fd = peer_fd;
     peer->node = -1;
     peer->rn.runner = links->daemon->runner;
-    peer->rn.wake_fabric_fd = -1;
-    for (unsigned p = 0; p <= IB_LINK_MAX_PORTS; p++) {
-        peer->rn.wake_node_fds[p] = -1;
-    }
+    peer->rn.wake = (IbLinkWake) { -1, -1, -1 };
     ib_link_parser_init(&peer->parser);
     peer->in_source = g_unix_fd_add(peer_fd, G_IO_IN | G_IO_HUP, on_readable,
                                     peer);
@@ -578,19 +561,6 @@ static gboolean on_connection(gint fd, GIOCondition condition,
     links->strangers++;
     g_ptr_array_add(links->peers, peer);
     return G_SOURCE_CONTINUE;
-}
-
-static void note_hung(Links *links, int node)
-{
-    HungRecord *record = &links->hung[node];
-    unsigned doublings;
-
-    if (record->times) {
-        doublings = MIN(record->times - 1, HUNG_BAR_DOUBLINGS);
-        record->barred_until = ib_clock_now(&links->daemon->clock) +
-                               (HUNG_BAR << doublings);
-    }
-    record->times++;
 }
 
 void links_sync(Links *links)
@@ -609,9 +579,8 @@ void links_sync(Links *links)
 
             peer_fail(peer, why);
             g_free(why);
-        } else if (atomic_load(&peer->rn.hung_kick)) {
-            note_hung(links, peer->node);
-            peer_fail(peer, "its wake-up descriptor blocks the writer");
+        } else if (atomic_load(&peer->rn.wake_broken)) {
+            peer_fail(peer, "it shut down the socket that wakes the fabric");
         } else if (!send_links(peer)) {
             peer_free(peer);
         }
@@ -625,7 +594,6 @@ Links *links_new(Daemon *daemon, int listen_fd)
     links->daemon = daemon;
     links->listen_fd = listen_fd;
     links->peers = g_ptr_array_new();
-    links->hung = g_new0(HungRecord, daemon->topology->num_nodes);
     links->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
                                          links);
     return links;
@@ -641,6 +609,5 @@ void links_free(Links *links)
         peer_free(g_ptr_array_index(links->peers, 0));
     }
     g_ptr_array_free(links->peers, true);
-    g_free(links->hung);
     g_free(links);
 }

@@ -17,7 +17,6 @@
 
 #define EXIT_START 1
 #define EXIT_USAGE 2
-#define WATCHDOG_S 1
 
 typedef struct Options {
     char *topology, *check, *socket, *control, *capture, *format, *pidfile;
@@ -74,14 +73,6 @@ static void on_woken(void *opaque)
     if (daemon->links) {
         links_sync(daemon->links);
     }
-}
-
-static gboolean on_watchdog(gpointer opaque)
-{
-    Daemon *daemon = opaque;
-
-    runner_watchdog(daemon->runner);
-    return G_SOURCE_CONTINUE;
 }
 
 static gboolean on_signal(gpointer opaque)
@@ -146,7 +137,6 @@ static int serve(const Options *options, Topology *topology, int link_fd,
         daemon.links = links_new(&daemon, link_fd);
         g_unix_signal_add(SIGTERM, on_signal, &daemon);
         g_unix_signal_add(SIGINT, on_signal, &daemon);
-        g_timeout_add_seconds(WATCHDOG_S, on_watchdog, &daemon);
         g_main_loop_run(daemon.loop);
         links_free(daemon.links);
         daemon.links = NULL;

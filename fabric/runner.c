@@ -12,8 +12,6 @@
 
 #define EPOLL_EVENTS 16
 #define TIMERS_PER_ROUND 64
-/* While the control thread waits for a call, it watches over kicks. */
-#define WATCHDOG_US 500000
 
 struct Runner {
     const Topology *topology;
@@ -42,19 +40,13 @@ struct Runner {
     _Atomic uint64_t lost;
     atomic_bool notified;
 
-    /* Watchdog: odd while a kick is being written. */
-    atomic_uint kick_count;
-    RunnerNode *_Atomic kick_node;
-    atomic_int kick_fd;
-    unsigned last_kick_count;
-
     Capture *captures[FABRIC_MAX_CAPTURES];
 };
 
 static void notify(Runner *runner)
 {
     if (!atomic_exchange(&runner->notified, true)) {
-        ib_link_kick(runner->notify_fd);
+        eventfd_write(runner->notify_fd, 1);
     }
 }
 
@@ -75,15 +67,9 @@ static void on_link(void *opaque, void *node_opaque, unsigned port, bool up,
 
 static void on_kick(void *opaque, void *node_opaque, unsigned port)
 {
-    Runner *runner = opaque;
     RunnerNode *node = node_opaque;
 
-    atomic_store_explicit(&runner->kick_node, node, memory_order_relaxed);
-    atomic_store_explicit(&runner->kick_fd, node->wake_node_fds[port],
-                          memory_order_relaxed);
-    atomic_fetch_add_explicit(&runner->kick_count, 1, memory_order_release);
-    ib_link_kick(node->wake_node_fds[port]);
-    atomic_fetch_add_explicit(&runner->kick_count, 1, memory_order_release);
+    ib_link_kick(&node->wake);
 }
 
 static void on_broken(void *opaque, void *node_opaque, unsigned port)
@@ -139,12 +125,29 @@ static void run_call(Runner *runner)
     if (!atomic_load_explicit(&runner->call_pending, memory_order_acquire)) {
         return;
     }
-    /* Without the mutex: the caller's watchdog must get through meanwhile. */
-    runner->call_fn(runner->fabric, runner->call_data);
     g_mutex_lock(&runner->mutex);
+    runner->call_fn(runner->fabric, runner->call_data);
     atomic_store(&runner->call_pending, false);
     g_cond_signal(&runner->cond);
     g_mutex_unlock(&runner->mutex);
+}
+
+/* Each kick that woke us is read, lest it wakes us again. */
+static void take_kicks(Runner *runner, const struct epoll_event *events,
+                       int num)
+{
+    for (int i = 0; i < num; i++) {
+        RunnerNode *node = events[i].data.ptr;
+        eventfd_t count;
+
+        if (!node) {
+            eventfd_read(runner->call_fd, &count);
+        } else if (!ib_link_unkick(&node->wake)) {
+            runner_unwatch(runner, node);
+            atomic_store(&node->wake_broken, true);
+            notify(runner);
+        }
+    }
 }
 
 /* Sleeps until a kick, a call, or the clock's next deadline. */
@@ -166,11 +169,13 @@ static void nap(Runner *runner)
     if (!runner->no_pwait2) {
         n = epoll_pwait2(runner->epoll_fd, events, EPOLL_EVENTS, wait, NULL);
         if (n >= 0 || errno != ENOSYS) {
+            take_kicks(runner, events, n);
             return;
         }
         runner->no_pwait2 = true;
     }
-    epoll_wait(runner->epoll_fd, events, EPOLL_EVENTS, timeout_ms);
+    n = epoll_wait(runner->epoll_fd, events, EPOLL_EVENTS, timeout_ms);
+    take_kicks(runner, events, n);
 }
 
 static void *forward_thread(void *opaque)
@@ -212,13 +217,9 @@ void runner_call(Runner *runner, RunnerFn *fn, void *data)
     runner->call_fn = fn;
     runner->call_data = data;
     atomic_store(&runner->call_pending, true);
-    ib_link_kick(runner->call_fd);
+    eventfd_write(runner->call_fd, 1);
     while (atomic_load(&runner->call_pending)) {
-        gint64 until = g_get_monotonic_time() + WATCHDOG_US;
-
-        if (!g_cond_wait_until(&runner->cond, &runner->mutex, until)) {
-            runner_watchdog(runner);
-        }
+        g_cond_wait(&runner->cond, &runner->mutex);
     }
     g_mutex_unlock(&runner->mutex);
 }
@@ -244,49 +245,31 @@ uint64_t runner_events_lost(Runner *runner)
 static gboolean on_notify(gint fd, GIOCondition condition, gpointer opaque)
 {
     Runner *runner = opaque;
+    eventfd_t count;
 
-    ib_link_unkick(fd);
+    eventfd_read(fd, &count);
     /* An exchange: what was left by one who found it set is seen below. */
     (void)atomic_exchange(&runner->notified, false);
     runner->woken(runner->opaque);
     return G_SOURCE_CONTINUE;
 }
 
-/*
- * Edge-triggered and never read: each write to the eventfd is an edge, and a
- * host that makes reads block cannot make us block.
- */
-static bool watch_fd(Runner *runner, int fd, uint32_t events)
+/* @node: whose kicks, NULL: calls. */
+static bool watch_fd(Runner *runner, int fd, RunnerNode *node)
 {
-    struct epoll_event event = { .events = events, .data.fd = fd };
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = node };
 
     return epoll_ctl(runner->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 bool runner_watch(Runner *runner, RunnerNode *node)
 {
-    return watch_fd(runner, node->wake_fabric_fd, EPOLLIN | EPOLLET);
+    return watch_fd(runner, node->wake.self_fd, node);
 }
 
 void runner_unwatch(Runner *runner, RunnerNode *node)
 {
-    epoll_ctl(runner->epoll_fd, EPOLL_CTL_DEL, node->wake_fabric_fd, NULL);
-}
-
-void runner_watchdog(Runner *runner)
-{
-    unsigned count = atomic_load_explicit(&runner->kick_count,
-                                          memory_order_acquire);
-    RunnerNode *node;
-
-    if ((count & 1) && count == runner->last_kick_count) {
-        /* In the write for a whole period: the counter must be full. */
-        node = atomic_load(&runner->kick_node);
-        ib_link_unkick(atomic_load(&runner->kick_fd));
-        atomic_store(&node->hung_kick, true);
-        notify(runner);
-    }
-    runner->last_kick_count = count;
+    epoll_ctl(runner->epoll_fd, EPOLL_CTL_DEL, node->wake.self_fd, NULL);
 }
 
 Runner *runner_new(const Topology *topology, uint64_t seed,
@@ -305,7 +288,7 @@ Runner *runner_new(const Topology *topology, uint64_t seed,
     runner->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (runner->epoll_fd < 0 || runner->call_fd < 0 ||
         runner->notify_fd < 0 ||
-        !watch_fd(runner, runner->call_fd, EPOLLIN | EPOLLET)) {
+        !watch_fd(runner, runner->call_fd, NULL)) {
         *error = g_strdup_printf("cannot set up the forwarding thread: %s",
                                  g_strerror(errno));
         /* The daemon ends now; nothing was started. */
@@ -331,7 +314,7 @@ void runner_free(Runner *runner)
         return;
     }
     atomic_store(&runner->quit, true);
-    ib_link_kick(runner->call_fd);
+    eventfd_write(runner->call_fd, 1);
     pthread_join(runner->thread, NULL);
     g_source_remove(runner->notify_source);
     fabric_free(runner->fabric);

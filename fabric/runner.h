@@ -12,11 +12,6 @@
  *                so that none can be lost
  * and one eventfd that wakes the control thread.  No lock is taken on the way
  * of a packet.
- *
- * A host can make its own wake-up eventfd block us (it shares the file flags
- * and can fill the counter).  runner_watchdog(), called every second by the
- * control thread, empties the counter of a kick that hangs and reports the
- * host as broken.
  */
 #ifndef FABRIC_RUNNER_H
 #define FABRIC_RUNNER_H
@@ -38,11 +33,10 @@ typedef struct Runner Runner;
 /* A host's part that the forwarding thread uses; node_opaque of the fabric. */
 typedef struct RunnerNode {
     Runner *runner;
-    int wake_node_fds[IB_LINK_MAX_PORTS + 1];      /* 1-based */
-    int wake_fabric_fd;
+    IbLinkWake wake;
     atomic_uint link_words[IB_LINK_MAX_PORTS + 1];
     atomic_uint broken_port;         /* wrote nonsense into this one's ring */
-    atomic_bool hung_kick;           /* made our kick block */
+    atomic_bool wake_broken;         /* shut its end of wake down */
 } RunnerNode;
 
 /*
@@ -68,7 +62,6 @@ uint64_t runner_events_lost(Runner *runner);
 
 bool runner_watch(Runner *runner, RunnerNode *node);
 void runner_unwatch(Runner *runner, RunnerNode *node);
-void runner_watchdog(Runner *runner);
 
 /* To be called through runner_call() only: @slot < FABRIC_MAX_CAPTURES. */
 void runner_set_capture(Runner *runner, unsigned slot, Capture *capture);

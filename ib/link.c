@@ -2,13 +2,14 @@
 /*
  * Link messages and shared memory between a node and the fabric, as link.h
  * describes them.  Everything a peer sends passes decode_body() or
- * ib_link_memory_map(): the two doors.
+ * ib_link_memory_map(), their descriptors ib_link_wire() and
+ * ib_link_wake_accept(): the doors.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -318,89 +319,200 @@ void ib_link_memory_unmap(IbLinkPortMemory *memory)
     }
 }
 
-static bool set_nonblocking(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
+/* Wake-ups and descriptors. */
 
-    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) >= 0;
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+bool ib_link_wake_init(IbLinkWake *wake)
+{
+    int pair[2] = { -1, -1 };
+    bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
+
+    *wake = (IbLinkWake) {
+        .self_fd = pair[0], .self_end = pair[1], .peer_fd = -1,
+    };
+    return made;
+}
+
+void ib_link_wake_fini(IbLinkWake *wake)
+{
+    close_fd(&wake->self_fd);
+    close_fd(&wake->self_end);
+    close_fd(&wake->peer_fd);
 }
 
 /*
- * Anything else (a file, a closed pipe) would be readable for ever and keep
- * its reader busy.  Where there is no /proc the peer is believed.
+ * Of a unix stream socket it is known that a send with MSG_DONTWAIT waits for
+ * nobody: no lock is taken that its other holders could keep.
  */
-static bool may_be_eventfd(int fd)
+static bool may_be_kicked(int fd)
 {
-    char path[32], name[32];
-    ssize_t len;
+    int domain, type;
+    socklen_t domain_len = sizeof(domain), type_len = sizeof(type);
 
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    len = readlink(path, name, sizeof(name) - 1);
-    if (len < 0) {
-        return true;
-    }
-    name[len] = '\0';
-    return !strcmp(name, "anon_inode:[eventfd]");
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) == 0 &&
+           domain == AF_UNIX && type == SOCK_STREAM;
 }
 
-bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
-                       const char **error)
+bool ib_link_wake_accept(IbLinkWake *wake, int fd, const char **error)
 {
-    memset(port, 0, sizeof(*port));
-    port->memory = ib_link_memory_map(fds[0], error);
-    close(fds[0]);
-    port->wake_self_fd = fds[1];
-    port->wake_peer_fd = fds[2];
-    if (!port->memory) {
-        ib_link_port_fini(port);
+    if (!may_be_kicked(fd)) {
+        *error = "the wake-up descriptor is no unix stream socket";
+        close(fd);
         return false;
     }
-    /* The peer chose what is behind them: check, and never wait for it. */
-    if (!may_be_eventfd(fds[1]) || !may_be_eventfd(fds[2])) {
-        *error = "event descriptors are no eventfds";
-        ib_link_port_fini(port);
-        return false;
-    }
-    if (!set_nonblocking(fds[1]) || !set_nonblocking(fds[2])) {
-        *error = "event descriptors cannot be made non-blocking";
-        ib_link_port_fini(port);
-        return false;
-    }
-    ib_ring_init_producer(&port->tx, &port->memory->to_fabric);
-    ib_ring_init_consumer(&port->rx, &port->memory->to_node);
+    wake->peer_fd = fd;
     return true;
 }
 
-void ib_link_port_fini(IbLinkPort *port)
+void ib_link_kick(const IbLinkWake *wake)
 {
-    /* 0: a port of zeroes that was never wired must not close stdin. */
-    ib_link_memory_unmap(port->memory);
-    if (port->wake_self_fd > 0) {
-        close(port->wake_self_fd);
-    }
-    if (port->wake_peer_fd > 0) {
-        close(port->wake_peer_fd);
-    }
-    memset(port, 0, sizeof(*port));
-    port->wake_self_fd = -1;
-    port->wake_peer_fd = -1;
-}
-
-void ib_link_kick(int eventfd)
-{
-    uint64_t one = 1;
-
-    /* EAGAIN: the counter is full, so the other side is awake already. */
-    while (write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR) {
+    /* EAGAIN: many kicks are there already.  EPIPE: it wants none. */
+    while (send(wake->peer_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+           errno == EINTR) {
         continue;
     }
 }
 
-void ib_link_unkick(int eventfd)
+bool ib_link_unkick(const IbLinkWake *wake)
 {
-    uint64_t count;
+    char kicks[64];
+    ssize_t n;
 
-    while (read(eventfd, &count, sizeof(count)) < 0 && errno == EINTR) {
-        continue;
+    do {
+        n = recv(wake->self_fd, kicks, sizeof(kicks), MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+void ib_link_fds_add(IbLinkFds *fds, int fd)
+{
+    if (fds->num < IB_LINK_MAX_FDS) {
+        fds->fds[fds->num++] = fd;
+    } else {
+        close(fd);
+        fds->surplus = true;
+    }
+}
+
+void ib_link_fds_close(IbLinkFds *fds)
+{
+    while (fds->num) {
+        close_fd(&fds->fds[--fds->num]);
+    }
+    fds->surplus = false;
+}
+
+/* Control data with room for that many descriptors. */
+typedef union FdsControl {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(IB_LINK_MAX_FDS * sizeof(int))];
+} FdsControl;
+
+ssize_t ib_link_receive(int sock, void *buf, size_t len, IbLinkFds *fds)
+{
+    FdsControl control;
+    struct iovec iov = { .iov_base = buf, .iov_len = len };
+    struct msghdr msg = {
+        .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes),
+    };
+    ssize_t n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+    if (n < 0) {
+        return n;
+    }
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c;
+         c = CMSG_NXTHDR(&msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
+             at += sizeof(int)) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+            ib_link_fds_add(fds, fd);
+        }
+    }
+    fds->surplus |= (msg.msg_flags & MSG_CTRUNC) != 0;
+    return n;
+}
+
+ssize_t ib_link_send(int sock, const void *buf, size_t len, const int *fds,
+                     unsigned num_fds)
+{
+    FdsControl control = { 0 };
+    struct iovec iov = { .iov_base = (void *)buf, .iov_len = len };
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+    if (num_fds) {
+        struct cmsghdr *c;
+
+        msg.msg_control = control.bytes;
+        msg.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
+        c = CMSG_FIRSTHDR(&msg);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, num_fds * sizeof(int));
+    }
+    return sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A node's ports. */
+
+static const char *wire(IbLinkWake *wake, IbLinkPort *ports,
+                        unsigned num_ports, IbLinkFds *fds)
+{
+    const char *error = NULL;
+    int peer_fd;
+
+    if (fds->surplus || fds->num != 1 + num_ports) {
+        return "WELCOME needs one descriptor for the wake-ups and one for "
+               "each port, no more";
+    }
+    for (unsigned p = 1; p <= num_ports; p++) {
+        ports[p].memory = ib_link_memory_map(fds->fds[p], &error);
+        if (error) {
+            return error;
+        }
+        ib_ring_init_producer(&ports[p].tx, &ports[p].memory->to_fabric);
+        ib_ring_init_consumer(&ports[p].rx, &ports[p].memory->to_node);
+    }
+    peer_fd = fds->fds[0];
+    fds->fds[0] = -1;
+    ib_link_wake_accept(wake, peer_fd, &error);
+    return error;
+}
+
+const char *ib_link_wire(IbLinkWake *wake, IbLinkPort *ports,
+                         unsigned num_ports, IbLinkFds *fds)
+{
+    const char *error;
+
+    memset(ports, 0, (num_ports + 1) * sizeof(*ports));
+    error = wire(wake, ports, num_ports, fds);
+    if (error) {
+        ib_link_unwire(ports, num_ports);
+    }
+    ib_link_fds_close(fds);
+    return error;
+}
+
+void ib_link_unwire(IbLinkPort *ports, unsigned num_ports)
+{
+    for (unsigned p = 1; p <= num_ports; p++) {
+        ib_link_memory_unmap(ports[p].memory);
+        memset(&ports[p], 0, sizeof(ports[p]));
     }
 }

@@ -5,10 +5,10 @@
  * two rings per port in shared memory.  docs/link-protocol.md has the prose.
  *
  * Theory of operation:
- *   node -> fabric  HELLO     who I am
- *   fabric -> node  WELCOME   with 3 file descriptors per port (SCM_RIGHTS):
- *                             memfd (IbLinkPortMemory), eventfd that wakes the
- *                             node, eventfd that wakes the fabric
+ *   node -> fabric  HELLO     who I am; with a descriptor (SCM_RIGHTS) by
+ *                             which the fabric wakes the node
+ *   fabric -> node  WELCOME   with one by which the node wakes the fabric, and
+ *                             for each port a memfd (IbLinkPortMemory)
  *            or     REFUSE    with a sentence that says why; then close
  *   node -> fabric  PHYS      port wants its link (Polling) or not (Disabled)
  *   fabric -> node  LINK      port's link is up (speed, width) or down
@@ -26,15 +26,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "ring.h"
 
-#define IB_LINK_VERSION 1
+#define IB_LINK_VERSION 2
 #define IB_LINK_HEADER_LEN 8
 #define IB_LINK_BODY_MAX 2048
 #define IB_LINK_NAME_MAX 64
 #define IB_LINK_MAX_PORTS 8
-#define IB_LINK_FDS_PER_PORT 3
+/* Descriptors that WELCOME may bring. */
+#define IB_LINK_MAX_FDS (1 + IB_LINK_MAX_PORTS)
 
 typedef enum IbLinkType {
     IB_LINK_HELLO = 1,
@@ -110,14 +112,58 @@ int ib_link_memory_create(const char *name);
 IbLinkPortMemory *ib_link_memory_map(int fd, const char **error);
 void ib_link_memory_unmap(IbLinkPortMemory *memory);
 
+/*
+ * Wake-ups.  A side that sleeps makes a pair of connected sockets: it sleeps
+ * on one and gives the peer a copy of the other.  So nobody reads from what
+ * the peer has too, where the peer could hold him up, and writing waits for
+ * nothing, whatever the peer did to it: how a socket is written to is said
+ * with each call.  (The file flags of an eventfd belong to all who have it.)
+ * The own copy of the far end stays open: only a peer that shuts it down, not
+ * one that dies, makes ib_link_unkick() fail.
+ */
+typedef struct IbLinkWake {
+    int self_fd;                     /* to sleep on; nobody else has it */
+    int self_end;                    /* its far end: a copy is the peer's */
+    int peer_fd;                     /* far end of the peer's, -1: none yet */
+} IbLinkWake;
+/* Makes the own pair; false and errno. */
+bool ib_link_wake_init(IbLinkWake *wake);
+void ib_link_wake_fini(IbLinkWake *wake);
+/* Takes the peer's descriptor; when it returns false, *error, and closed. */
+bool ib_link_wake_accept(IbLinkWake *wake, int fd, const char **error);
+/* Wakes the peer. */
+void ib_link_kick(const IbLinkWake *wake);
+/* After a sleep; false: the peer has broken it, do not sleep on it again. */
+bool ib_link_unkick(const IbLinkWake *wake);
+
+/* Descriptors on their way: a message's, until they are taken. */
+typedef struct IbLinkFds {
+    int fds[IB_LINK_MAX_FDS];
+    unsigned num;
+    bool surplus;                    /* more came; they are closed */
+} IbLinkFds;
+void ib_link_fds_add(IbLinkFds *fds, int fd);
+void ib_link_fds_close(IbLinkFds *fds);
+/* recv() and sendmsg() that wait for nothing; EINTR is the caller's. */
+ssize_t ib_link_receive(int sock, void *buf, size_t len, IbLinkFds *fds);
+ssize_t ib_link_send(int sock, const void *buf, size_t len, const int *fds,
+                     unsigned num_fds);
+
 /* A node's end of one port. */
 typedef struct IbLinkPort {
     IbLinkPortMemory *memory;
     IbRing tx, rx;
-    int wake_self_fd;                /* read: packets or room */
-    int wake_peer_fd;                /* write: kick the fabric */
     bool up;
 } IbLinkPort;
+
+/*
+ * Node's side: wires its @num_ports ports, 1-based, and @wake from what came
+ * with WELCOME.  NULL, or what is wrong (static): then nothing is wired.  The
+ * descriptors are used up or closed.
+ */
+const char *ib_link_wire(IbLinkWake *wake, IbLinkPort *ports,
+                         unsigned num_ports, IbLinkFds *fds);
+void ib_link_unwire(IbLinkPort *ports, unsigned num_ports);
 
 /*
  * Node side for plain processes (SM, simulated hosts): connects and shakes
@@ -127,6 +173,7 @@ typedef struct IbLinkPort {
 typedef struct IbLinkClient {
     int fd;
     IbLinkParser parser;
+    IbLinkWake wake;
     unsigned num_ports;
     IbLinkPort ports[IB_LINK_MAX_PORTS + 1];   /* 1-based */
 } IbLinkClient;
@@ -140,15 +187,5 @@ bool ib_link_client_send(IbLinkClient *client, const IbLinkMessage *message);
  * ports[].up); 0: nothing now; -1: connection lost.
  */
 int ib_link_client_poll(IbLinkClient *client, IbLinkMessage *message);
-void ib_link_kick(int eventfd);
-void ib_link_unkick(int eventfd);
-
-/*
- * Wires one port from three descriptors that came with WELCOME.  They belong
- * to the port from now on; when it returns false they have been closed.
- */
-bool ib_link_port_init(IbLinkPort *port, const int fds[IB_LINK_FDS_PER_PORT],
-                       const char **error);
-void ib_link_port_fini(IbLinkPort *port);
 
 #endif

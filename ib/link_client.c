@@ -16,7 +16,6 @@
 #include "ib/clock.h"
 #include "ib/link.h"
 
-#define MAX_FDS (IB_LINK_MAX_PORTS * IB_LINK_FDS_PER_PORT)
 /* A full listen queue is tried again after this. */
 #define CONNECT_RETRY_MS 10
 /* A peer that takes no bytes for this long is lost. */
@@ -27,8 +26,7 @@ typedef struct Handshake {
     IbLinkClient *client;
     IbClock clock;
     int64_t deadline_ns;
-    int fds[MAX_FDS];
-    unsigned num_fds;
+    IbLinkFds fds;
     char **error;
 } Handshake;
 
@@ -67,15 +65,17 @@ static bool wait_for(int fd, short events, IbClock *clock,
     }
 }
 
-static bool send_all(int fd, const uint8_t *p, size_t len, IbClock *clock,
-                     int64_t deadline_ns)
+/* A descriptor, if there is one, goes with the first byte. */
+static bool send_all(int fd, const uint8_t *p, size_t len, const int *with_fd,
+                     IbClock *clock, int64_t deadline_ns)
 {
     while (len) {
-        ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = ib_link_send(fd, p, len, with_fd, with_fd ? 1 : 0);
 
         if (n > 0) {
             p += n;
             len -= n;
+            with_fd = NULL;
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             if (!wait_for(fd, POLLOUT, clock, deadline_ns)) {
                 return false;
@@ -119,61 +119,21 @@ static bool connect_socket(Handshake *hs, const char *path)
     return true;
 }
 
-/* Takes the descriptors that came along; surplus ones are closed. */
-static bool take_fds(Handshake *hs, struct msghdr *msg)
-{
-    bool good = !(msg->msg_flags & MSG_CTRUNC);
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        size_t n;
-
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
-            continue;
-        }
-        n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (hs->num_fds < MAX_FDS) {
-                hs->fds[hs->num_fds++] = fd;
-            } else {
-                close(fd);
-                good = false;
-            }
-        }
-    }
-    return good;
-}
-
 /* Reads messages until one is complete. */
 static bool receive_answer(Handshake *hs, IbLinkMessage *message)
 {
     IbLinkClient *client = hs->client;
     uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
-    } control;
     const char *problem;
 
     for (;;) {
-        struct iovec iov = {
-            .iov_base = buf,
-            .iov_len = ib_link_parser_want(&client->parser),
-        };
-        struct msghdr msg = {
-            .msg_iov = &iov,
-            .msg_iovlen = 1,
-            .msg_control = control.bytes,
-            .msg_controllen = sizeof(control.bytes),
-        };
         ssize_t n;
 
         if (!wait_for(client->fd, POLLIN, &hs->clock, hs->deadline_ns)) {
             return fail(hs->error, "the fabric did not answer HELLO in time");
         }
-        n = recvmsg(client->fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        n = ib_link_receive(client->fd, buf,
+                            ib_link_parser_want(&client->parser), &hs->fds);
         if (n < 0) {
             if (errno == EINTR || errno == EAGAIN) {
                 continue;
@@ -183,10 +143,6 @@ static bool receive_answer(Handshake *hs, IbLinkMessage *message)
         if (n == 0) {
             return fail(hs->error,
                         "the fabric closed the connection after HELLO");
-        }
-        if (!take_fds(hs, &msg)) {
-            return fail(hs->error, "WELCOME with more than %d descriptors",
-                        MAX_FDS);
         }
         switch (ib_link_parser_feed(&client->parser, buf, n, message,
                                     &problem)) {
@@ -220,29 +176,17 @@ static bool take_welcome(Handshake *hs, const IbLinkHello *hello,
                     "update the older one", message->welcome.version,
                     IB_LINK_VERSION);
     }
-    if (message->welcome.num_ports != hello->num_ports ||
-        hs->num_fds != hello->num_ports * IB_LINK_FDS_PER_PORT) {
-        return fail(hs->error, "WELCOME for %u ports with %u descriptors; "
-                    "'%s' has %u ports and needs %u",
-                    message->welcome.num_ports, hs->num_fds, hello->name,
-                    hello->num_ports,
-                    hello->num_ports * IB_LINK_FDS_PER_PORT);
+    if (message->welcome.num_ports != hello->num_ports) {
+        return fail(hs->error, "WELCOME for %u ports; '%s' has %u",
+                    message->welcome.num_ports, hello->name,
+                    hello->num_ports);
     }
-    while (client->num_ports < hello->num_ports) {
-        unsigned port = client->num_ports + 1;
-        const int *fds = &hs->fds[(port - 1) * IB_LINK_FDS_PER_PORT];
-        int port_fds[IB_LINK_FDS_PER_PORT];
-
-        memcpy(port_fds, fds, sizeof(port_fds));
-        for (unsigned i = 0; i < IB_LINK_FDS_PER_PORT; i++) {
-            hs->fds[(port - 1) * IB_LINK_FDS_PER_PORT + i] = -1;
-        }
-        if (!ib_link_port_init(&client->ports[port], port_fds, &problem)) {
-            return fail(hs->error, "port %u of '%s': %s", port, hello->name,
-                        problem);
-        }
-        client->num_ports = port;
+    problem = ib_link_wire(&client->wake, client->ports, hello->num_ports,
+                           &hs->fds);
+    if (problem) {
+        return fail(hs->error, "link of '%s': %s", hello->name, problem);
     }
+    client->num_ports = hello->num_ports;
     return true;
 }
 
@@ -252,7 +196,11 @@ static bool shake_hands(Handshake *hs, const IbLinkHello *hello)
     IbLinkMessage message = { .type = IB_LINK_HELLO, .hello = *hello };
     size_t len = ib_link_encode(buf, &message);
 
-    if (!send_all(hs->client->fd, buf, len, &hs->clock, hs->deadline_ns)) {
+    if (!ib_link_wake_init(&hs->client->wake)) {
+        return fail(hs->error, "socketpair: %s", strerror(errno));
+    }
+    if (!send_all(hs->client->fd, buf, len, &hs->client->wake.self_end,
+                  &hs->clock, hs->deadline_ns)) {
         return fail(hs->error, "cannot send HELLO: %s", strerror(errno));
     }
     return receive_answer(hs, &message) && take_welcome(hs, hello, &message);
@@ -277,16 +225,13 @@ IbLinkClient *ib_link_client_connect(const char *path,
         return NULL;
     }
     hs.client->fd = -1;
+    hs.client->wake = (IbLinkWake) { -1, -1, -1 };
     ib_link_parser_init(&hs.client->parser);
     ib_clock_init_real(&hs.clock);
     hs.deadline_ns = ib_clock_now(&hs.clock) + timeout_ms * IB_MSEC;
     good = connect_socket(&hs, path) && shake_hands(&hs, hello);
     ib_clock_fini(&hs.clock);
-    for (unsigned i = 0; i < hs.num_fds; i++) {
-        if (hs.fds[i] >= 0) {
-            close(hs.fds[i]);
-        }
-    }
+    ib_link_fds_close(&hs.fds);
     if (!good) {
         ib_link_client_close(hs.client);
         return NULL;
@@ -299,9 +244,8 @@ void ib_link_client_close(IbLinkClient *client)
     if (!client) {
         return;
     }
-    for (unsigned port = 1; port <= client->num_ports; port++) {
-        ib_link_port_fini(&client->ports[port]);
-    }
+    ib_link_unwire(client->ports, client->num_ports);
+    ib_link_wake_fini(&client->wake);
     if (client->fd >= 0) {
         close(client->fd);
     }
@@ -325,7 +269,7 @@ bool ib_link_client_send(IbLinkClient *client, const IbLinkMessage *message)
     bool sent;
 
     ib_clock_init_real(&clock);
-    sent = send_all(client->fd, buf, len, &clock,
+    sent = send_all(client->fd, buf, len, NULL, &clock,
                     ib_clock_now(&clock) + SEND_TIMEOUT_MS * IB_MSEC);
     ib_clock_fini(&clock);
     if (!sent) {

@@ -256,7 +256,7 @@ static bool sleep_until(Daemon *daemon, int64_t deadline)
         fds[n++] = (struct pollfd) { .fd = daemon->client->fd,
                                      .events = POLLIN };
         fds[n++] = (struct pollfd) {
-            .fd = daemon->client->ports[OWN_PORT].wake_self_fd,
+            .fd = daemon->client->wake.self_fd,
             .events = POLLIN,
         };
     }
@@ -269,8 +269,8 @@ static bool sleep_until(Daemon *daemon, int64_t deadline)
         && errno != EINTR) {
         g_error("ppoll: %s", g_strerror(errno));
     }
-    if (n == 3 && (fds[2].revents & POLLIN)) {
-        ib_link_unkick(fds[2].fd);
+    if (n == 3 && fds[2].revents && !ib_link_unkick(&daemon->client->wake)) {
+        detach(daemon, "the fabric shut down its wake-ups");
     }
     return !(fds[0].revents & POLLIN);
 }
@@ -291,7 +291,7 @@ static void run(Daemon *daemon)
         }
         if (daemon->client && daemon->kick) {
             daemon->kick = false;
-            ib_link_kick(daemon->client->ports[OWN_PORT].wake_peer_fd);
+            ib_link_kick(&daemon->client->wake);
         }
         deadline = ib_clock_deadline(&daemon->clock);
         if (!daemon->client) {

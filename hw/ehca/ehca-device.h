@@ -62,11 +62,13 @@ typedef struct EhcaLogLimit {
     unsigned lines;
 } EhcaLogLimit;
 
-/* A port's link that is no longer used; the adapter's thread closes it. */
-typedef struct EhcaRetiredLink {
-    IbLinkPort link;
-    QSIMPLEQ_ENTRY(EhcaRetiredLink) next;
-} EhcaRetiredLink;
+/* What one connection with the fabric has brought. */
+typedef struct EhcaLink {
+    IbLinkWake wake;
+    IbLinkPort ports[EHCA_MAX_PORTS + 1];
+    unsigned num_ports;          /* that are wired */
+    QSIMPLEQ_ENTRY(EhcaLink) next;
+} EhcaLink;
 
 typedef struct EhcaDevice EhcaDevice;
 DECLARE_INSTANCE_CHECKER(EhcaDevice, EHCA_DEVICE, TYPE_EHCA)
@@ -99,9 +101,9 @@ struct EhcaDevice {
     QemuMutex next, lock;
     EhcaAdapter *adapter;
     IbClock clock;
-    bool attached[EHCA_MAX_PORTS + 1];
-    IbLinkPort links[EHCA_MAX_PORTS + 1];
-    QSIMPLEQ_HEAD(, EhcaRetiredLink) retired;
+    EhcaLink *link;              /* NULL: not attached */
+    QSIMPLEQ_HEAD(, EhcaLink) retired;   /* for the thread to close */
+    bool wake_broken;            /* the fabric shut its end of link down */
     EhcaEvent events[EHCA_EVENT_QUEUE];
     unsigned events_first, events_count;
     uint64_t events_lost;
@@ -120,9 +122,8 @@ struct EhcaDevice {
     QEMUBH *link_bh;
     EhcaLinkState link_state;
     IbLinkParser parser;
-    int fds[EHCA_MAX_PORTS * IB_LINK_FDS_PER_PORT];
-    unsigned num_fds;
-    bool too_many_fds;
+    EhcaLink *greeted;           /* HELLO is out, for WELCOME to wire */
+    IbLinkFds fds;
     GByteArray *out;
     guint out_watch;
     bool phys_sent[EHCA_MAX_PORTS + 1];
@@ -155,6 +156,8 @@ void ehca_thread_check_deadline(EhcaDevice *s);
 /* Before the engine exists, and after it may be spoken to. */
 void ehca_link_init(EhcaDevice *s);
 void ehca_link_start(EhcaDevice *s);
+/* The fabric shut its wake-ups down; the adapter's thread, no lock. */
+void ehca_link_wake_broken(EhcaDevice *s, const EhcaLink *link);
 /* Adapter's lock held, any thread. */
 void ehca_link_event(EhcaDevice *s, const EhcaEvent *event);
 void ehca_link_phys(EhcaDevice *s, unsigned port, bool enable);

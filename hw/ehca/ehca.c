@@ -214,8 +214,8 @@ static void ehca_op_kick(void *opaque, unsigned port)
 {
     EhcaDevice *s = opaque;
 
-    if (s->attached[port]) {
-        ib_link_kick(s->links[port].wake_peer_fd);
+    if (s->link) {
+        ib_link_kick(&s->link->wake);
     }
 }
 

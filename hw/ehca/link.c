@@ -8,13 +8,14 @@
  * Theory of operation.
  *
  *   state     event                  action                      next
- *   CLOSED    chardev opened         send HELLO                  GREETED
+ *   CLOSED    chardev opened         make wake-ups, send HELLO   GREETED
  *   GREETED   WELCOME, descriptors   map rings, attach ports,    READY
  *                                    send PHYS of wanted ports
  *             REFUSE                 say why once, disconnect    CLOSED
  *   READY     LINK                   tell the engine             READY
  *   any       chardev closed         detach ports                CLOSED
- *             protocol broken        say why once, disconnect    CLOSED
+ *             protocol or wake-ups   say why once, disconnect    CLOSED
+ *             broken
  *   NONE      (no chardev)           both ports stay dark        NONE
  *
  * The chardev opens itself again ("reconnect-ms"); a fabric that is gone
@@ -31,15 +32,12 @@
  * EHCA_OUT_MAX bytes wait for a fabric that does not read.
  *
  * Descriptors come with the first bytes of a message.  The chardev gives them
- * to whoever asks after a read, closes what the next read finds unclaimed,
- * and makes them blocking, which must be undone at once: the fabric uses the
- * same open files.
+ * to whoever asks after a read, and closes what the next read finds unclaimed.
  */
 #include "qemu/osdep.h"
 #include "qemu/cutils.h"
 #include "qemu/error-report.h"
 #include "qemu/main-loop.h"
-#include "qemu/sockets.h"
 #include "qemu/units.h"
 
 #include "ib/mad.h"
@@ -119,27 +117,22 @@ static bool ehca_link_has_room(EhcaDevice *s)
 
 /* Tearing down */
 
-static void ehca_link_drop_fds(EhcaDevice *s)
+/* Adapter's lock held.  The thread may be sleeping on it: it is the closer. */
+static void ehca_link_retire(EhcaDevice *s, EhcaLink *link)
 {
-    while (s->num_fds) {
-        close(s->fds[--s->num_fds]);
-    }
-    s->too_many_fds = false;
+    QSIMPLEQ_INSERT_TAIL(&s->retired, link, next);
 }
 
 /* Adapter's lock held. */
-static void ehca_link_detach(EhcaDevice *s, unsigned port)
+static void ehca_link_detach(EhcaDevice *s)
 {
-    EhcaRetiredLink *retired;
-
-    if (!s->attached[port]) {
-        return;
+    for (unsigned port = 1; port <= s->num_ports; port++) {
+        ehca_port_detach(s->adapter, port);
+        s->phys_sent[port] = false;
     }
-    ehca_port_detach(s->adapter, port);
-    retired = g_new0(EhcaRetiredLink, 1);
-    retired->link = s->links[port];
-    QSIMPLEQ_INSERT_TAIL(&s->retired, retired, next);
-    s->attached[port] = false;
+    ehca_link_retire(s, s->link);
+    s->link = NULL;
+    s->wake_broken = false;
 }
 
 static void ehca_link_closed(EhcaDevice *s, const char *why)
@@ -149,17 +142,17 @@ static void ehca_link_closed(EhcaDevice *s, const char *why)
         s->out_watch = 0;
     }
     g_byte_array_set_size(s->out, 0);
-    ehca_link_drop_fds(s);
+    ib_link_fds_close(&s->fds);
     ib_link_parser_init(&s->parser);
-    if (s->link_state == EHCA_LINK_READY) {
-        ehca_device_lock(s);
-        for (unsigned port = 1; port <= s->num_ports; port++) {
-            ehca_link_detach(s, port);
-            s->phys_sent[port] = false;
-        }
-        ehca_device_unlock(s);
-        ehca_thread_wake(s);
+    ehca_device_lock(s);
+    if (s->greeted) {
+        ehca_link_retire(s, g_steal_pointer(&s->greeted));
     }
+    if (s->link) {
+        ehca_link_detach(s);
+    }
+    ehca_device_unlock(s);
+    ehca_thread_wake(s);
     ehca_link_set_state(s, EHCA_LINK_CLOSED, why);
 }
 
@@ -259,7 +252,15 @@ static void ehca_link_bh(void *opaque)
 {
     EhcaDevice *s = opaque;
 
-    if (s->link_state == EHCA_LINK_READY) {
+    bool wake_broken;
+
+    ehca_device_lock(s);
+    wake_broken = s->wake_broken;
+    ehca_device_unlock(s);
+    if (wake_broken) {
+        ehca_link_give_up(s, "it shut down the socket that wakes the "
+                          "adapter");
+    } else if (s->link_state == EHCA_LINK_READY) {
         ehca_link_send_phys(s);
         ehca_link_send_events(s);
     }
@@ -293,7 +294,7 @@ void ehca_link_event(EhcaDevice *s, const EhcaEvent *event)
     }
 }
 
-static void ehca_link_send_hello(EhcaDevice *s)
+static void ehca_link_hello(EhcaDevice *s)
 {
     IbLinkMessage message = {
         .type = IB_LINK_HELLO,
@@ -309,15 +310,26 @@ static void ehca_link_send_hello(EhcaDevice *s)
         message.hello.port_guids[i] = s->config.port_guids[i];
     }
     pstrcpy(message.hello.name, sizeof(message.hello.name), s->node);
-    ehca_link_send(s, &message);
+
+    s->greeted = g_new0(EhcaLink, 1);
+    if (!ib_link_wake_init(&s->greeted->wake)) {
+        ehca_link_give_up(s, "no descriptors are left for a pair of sockets");
+    } else if (qemu_chr_fe_set_msgfds(&s->chr, &s->greeted->wake.self_end,
+                                      1) < 0) {
+        ehca_link_give_up(s, "the chardev must be a unix socket: descriptors "
+                          "have to pass through it");
+    } else {
+        ehca_link_set_state(s, EHCA_LINK_GREETED, "opened");
+        ehca_link_send(s, &message);
+    }
 }
 
 /* NULL, or why not. */
 static const char *ehca_link_welcome(EhcaDevice *s,
                                      const IbLinkMessage *message)
 {
-    IbLinkPort links[EHCA_MAX_PORTS + 1];
-    unsigned port;
+    EhcaLink *link = s->greeted;
+    const char *error;
 
     if (s->link_state != EHCA_LINK_GREETED) {
         return "a WELCOME that nobody asked for";
@@ -330,35 +342,20 @@ static const char *ehca_link_welcome(EhcaDevice *s,
         return "the topology gives this node another number of ports; "
                "change it or the device's property 'ports'";
     }
-    if (s->num_fds != s->num_ports * IB_LINK_FDS_PER_PORT ||
-        s->too_many_fds) {
-        return "WELCOME came without three descriptors for each port; the "
-               "chardev must be a unix socket";
+    error = ib_link_wire(&link->wake, link->ports, s->num_ports, &s->fds);
+    if (error) {
+        return error;
     }
-    for (port = 1; port <= s->num_ports; port++) {
-        const char *error = NULL;
-        int *fds = s->fds + (port - 1) * IB_LINK_FDS_PER_PORT;
-
-        if (!ib_link_port_init(&links[port], fds, &error)) {
-            /* It closed its descriptors; those of the ports behind stay. */
-            fds += IB_LINK_FDS_PER_PORT;
-            s->num_fds -= fds - s->fds;
-            memmove(s->fds, fds, s->num_fds * sizeof(s->fds[0]));
-            while (--port) {
-                ib_link_port_fini(&links[port]);
-            }
-            return error;
-        }
-    }
-    s->num_fds = 0;
+    link->num_ports = s->num_ports;
+    s->greeted = NULL;
 
     ehca_device_lock(s);
-    for (port = 1; port <= s->num_ports; port++) {
-        s->links[port] = links[port];
-        s->attached[port] = true;
+    s->link = link;
+    for (unsigned port = 1; port <= s->num_ports; port++) {
         s->phys_sent[port] = false;
         s->phys_dropped[port] = false;
-        ehca_port_attach(s->adapter, port, &links[port].tx, &links[port].rx);
+        ehca_port_attach(s->adapter, port, &link->ports[port].tx,
+                         &link->ports[port].rx);
     }
     ehca_device_unlock(s);
     /* It sleeps on other descriptors. */
@@ -368,6 +365,14 @@ static const char *ehca_link_welcome(EhcaDevice *s,
     ehca_link_set_state(s, EHCA_LINK_READY, "welcome");
     qemu_bh_schedule(s->link_bh);
     return NULL;
+}
+
+void ehca_link_wake_broken(EhcaDevice *s, const EhcaLink *link)
+{
+    ehca_device_lock(s);
+    s->wake_broken |= s->link == link;
+    ehca_device_unlock(s);
+    qemu_bh_schedule(s->link_bh);
 }
 
 /* NULL, or why not. */
@@ -406,17 +411,11 @@ static const char *ehca_link_printable(char *text)
 static void ehca_link_take_fds(EhcaDevice *s)
 {
     /* One more than there may be, so that too many are noticed. */
-    int fds[ARRAY_SIZE(s->fds) + 1];
+    int fds[IB_LINK_MAX_FDS + 1];
     int num = qemu_chr_fe_get_msgfds(&s->chr, fds, ARRAY_SIZE(fds));
 
     for (int i = 0; i < num; i++) {
-        qemu_socket_set_nonblock(fds[i]);
-        if (s->num_fds < ARRAY_SIZE(s->fds)) {
-            s->fds[s->num_fds++] = fds[i];
-        } else {
-            close(fds[i]);
-            s->too_many_fds = true;
-        }
+        ib_link_fds_add(&s->fds, fds[i]);
     }
 }
 
@@ -460,7 +459,7 @@ static void ehca_link_read(void *opaque, const uint8_t *buf, int size)
                 break;
             }
             /* Descriptors of a message that has none to give. */
-            ehca_link_drop_fds(s);
+            ib_link_fds_close(&s->fds);
         }
         if (why) {
             ehca_link_give_up(s, why);
@@ -477,8 +476,7 @@ static void ehca_link_chr_event(void *opaque, QEMUChrEvent event)
         if (s->link_state != EHCA_LINK_CLOSED) {
             ehca_link_closed(s, "opened anew");
         }
-        ehca_link_set_state(s, EHCA_LINK_GREETED, "opened");
-        ehca_link_send_hello(s);
+        ehca_link_hello(s);
         break;
     case CHR_EVENT_CLOSED:
         if (s->link_state != EHCA_LINK_CLOSED) {

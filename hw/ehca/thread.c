@@ -20,8 +20,8 @@
  * short step on the vCPU's thread, and wakes the adapter's thread only if
  * there is more to do or an earlier timer to wait for.
  *
- * Descriptors of a port's link are closed and its rings unmapped by this
- * thread alone: it may be sleeping on them.
+ * Descriptors of a link are closed and its rings unmapped by this thread
+ * alone: it may be sleeping on them.
  */
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
@@ -92,12 +92,13 @@ void ehca_thread_doorbell(EhcaDevice *s, uint64_t offset, uint64_t value)
 /* Adapter's lock held. */
 static void ehca_thread_close_retired(EhcaDevice *s)
 {
-    EhcaRetiredLink *retired;
+    EhcaLink *link;
 
-    while ((retired = QSIMPLEQ_FIRST(&s->retired))) {
+    while ((link = QSIMPLEQ_FIRST(&s->retired))) {
         QSIMPLEQ_REMOVE_HEAD(&s->retired, next);
-        ib_link_port_fini(&retired->link);
-        g_free(retired);
+        ib_link_unwire(link->ports, link->num_ports);
+        ib_link_wake_fini(&link->wake);
+        g_free(link);
     }
 }
 
@@ -110,47 +111,49 @@ static void ehca_thread_look(EhcaDevice *s)
     } while (!qatomic_read(&s->work) && get_clock() < until);
 }
 
-/* Fills @fds and @timeout, true: sleep now. */
-static bool ehca_thread_prepare_sleep(EhcaDevice *s, struct pollfd *fds,
-                                      unsigned *num_fds,
-                                      struct timespec *timeout, bool *forever)
+/* What it sleeps on: the notifier and, if there is one, a link. */
+typedef struct EhcaSleep {
+    struct pollfd fds[2];
+    EhcaLink *link;
+    struct timespec timeout;
+    bool forever;
+} EhcaSleep;
+
+/* Fills @on, true: sleep now. */
+static bool ehca_thread_prepare_sleep(EhcaDevice *s, EhcaSleep *on)
 {
     int64_t ns = 0;
     bool sleep;
 
-    *num_fds = 0;
-    fds[(*num_fds)++] = (struct pollfd) {
+    ehca_device_lock(s);
+    on->link = s->wake_broken ? NULL : s->link;
+    on->fds[0] = (struct pollfd) {
         .fd = event_notifier_get_fd(&s->wake),
         .events = POLLIN,
     };
-
-    ehca_device_lock(s);
-    for (unsigned port = 1; port <= s->num_ports; port++) {
-        if (s->attached[port]) {
-            fds[(*num_fds)++] = (struct pollfd) {
-                .fd = s->links[port].wake_self_fd,
-                .events = POLLIN,
-            };
-        }
-    }
+    on->fds[1] = (struct pollfd) {
+        /* poll() passes over a negative one. */
+        .fd = on->link ? on->link->wake.self_fd : -1,
+        .events = POLLIN,
+    };
     s->sleeps_until_ns = ehca_deadline(s->adapter);
-    *forever = s->sleeps_until_ns == IB_CLOCK_NEVER;
-    if (!*forever) {
+    on->forever = s->sleeps_until_ns == IB_CLOCK_NEVER;
+    if (!on->forever) {
         ns = MAX(0, s->sleeps_until_ns - ib_clock_now(&s->clock));
-        timeout->tv_sec = ns / IB_SEC;
-        timeout->tv_nsec = ns % IB_SEC;
+        on->timeout.tv_sec = ns / IB_SEC;
+        on->timeout.tv_nsec = ns % IB_SEC;
     }
     qatomic_set(&s->asleep, 1);
     /* asleep before work: pairs with ehca_thread_wake(). */
     smp_mb();
     sleep = !qatomic_read(&s->work) && QSIMPLEQ_EMPTY(&s->retired) &&
-            (*forever || ns) && ehca_prepare_sleep(s->adapter);
+            (on->forever || ns) && ehca_prepare_sleep(s->adapter);
     if (!sleep) {
         qatomic_set(&s->asleep, 0);
     }
     ehca_device_unlock(s);
     if (sleep) {
-        trace_ehca_thread_sleep(s->name, *forever ? -1 : ns);
+        trace_ehca_thread_sleep(s->name, on->forever ? -1 : ns);
     }
     return sleep;
 }
@@ -158,10 +161,7 @@ static bool ehca_thread_prepare_sleep(EhcaDevice *s, struct pollfd *fds,
 static void *ehca_thread(void *opaque)
 {
     EhcaDevice *s = opaque;
-    struct pollfd fds[1 + EHCA_MAX_PORTS];
-    unsigned num_fds;
-    struct timespec timeout;
-    bool forever;
+    EhcaSleep sleep;
 
     rcu_register_thread();
     for (;;) {
@@ -186,19 +186,16 @@ static void *ehca_thread(void *opaque)
             continue;
         }
         ehca_thread_look(s);
-        if (qatomic_read(&s->work) ||
-            !ehca_thread_prepare_sleep(s, fds, &num_fds, &timeout,
-                                       &forever)) {
+        if (qatomic_read(&s->work) || !ehca_thread_prepare_sleep(s, &sleep)) {
             continue;
         }
-        if (ppoll(fds, num_fds, forever ? NULL : &timeout, NULL) > 0) {
-            if (fds[0].revents) {
+        if (ppoll(sleep.fds, ARRAY_SIZE(sleep.fds),
+                  sleep.forever ? NULL : &sleep.timeout, NULL) > 0) {
+            if (sleep.fds[0].revents) {
                 event_notifier_test_and_clear(&s->wake);
             }
-            for (unsigned i = 1; i < num_fds; i++) {
-                if (fds[i].revents) {
-                    ib_link_unkick(fds[i].fd);
-                }
+            if (sleep.fds[1].revents && !ib_link_unkick(&sleep.link->wake)) {
+                ehca_link_wake_broken(s, sleep.link);
             }
         }
         qatomic_set(&s->asleep, 0);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import tempfile
 import unittest
@@ -13,6 +14,10 @@ import abi
 import wire
 from adapter import Adapter
 from qtest import Qemu, eventually
+
+
+# Body of a good WELCOME.
+WELCOME = struct.pack(">HBB", wire.VERSION, 2, 0)
 
 
 class WithFabric(unittest.TestCase):
@@ -64,7 +69,7 @@ class Handshake(WithFabric):
     def test_hello(self) -> None:
         hello = self.connect()
         self.assertEqual(hello, {
-            "version": 1, "num_ports": 2, "node_type": 1,
+            "version": wire.VERSION, "num_ports": 2, "node_type": 1,
             "node_guid": 0x0002550011223300,
             "port_guids": [0x0002550011223301, 0x0002550011223302] + [0] * 6,
             "name": "alice"})
@@ -74,8 +79,8 @@ class Handshake(WithFabric):
         """A byte at a time; descriptors come with the first."""
         self.fabric.accept()
         self.fabric.ports = {p: wire.Port() for p in (1, 2)}
-        fds = [f for p in self.fabric.ports.values() for f in p.fds()]
-        data = wire.message(wire.WELCOME, 0, struct.pack(">HBB", 1, 2, 0))
+        fds = self.fabric.fds(*self.fabric.ports.values())
+        data = wire.message(wire.WELCOME, 0, WELCOME)
         data += wire.message(wire.LINK, 1, bytes([1, 1, 2, 0]))
         for i, byte in enumerate(data):
             self.fabric.send(bytes([byte]), fds if i == 0 else None)
@@ -106,22 +111,27 @@ class Handshake(WithFabric):
         short = wire.Port(size=wire.MEMORY_SIZE - 4096)
         unsealed = wire.Port(seals=0)
         null = os.open("/dev/null", os.O_RDWR)
-        all_good = good[0].fds() + good[1].fds()
-        body = struct.pack(">HBB", 1, 2, 0)
+        event = os.eventfd(0, os.EFD_CLOEXEC)
+        wake, first, second = all_good = self.fabric.fds(*good)
         cases: list[tuple[str, bytes, list[int]]] = [
-            ("version", struct.pack(">HBB", 2, 2, 0), all_good),
-            ("three ports", struct.pack(">HBB", 1, 3, 0), all_good),
-            ("one port", struct.pack(">HBB", 1, 1, 0), good[0].fds()),
-            ("no descriptors", body, []),
-            ("too few", body, all_good[:5]),
-            ("too many", body, all_good + good[0].fds()),
-            ("short memory", body, good[0].fds() + short.fds()),
-            ("short memory first", body, short.fds() + good[1].fds()),
-            ("unsealed", body, unsealed.fds() + good[1].fds()),
-            ("no memory", body, [null] * 6),
-            ("no eventfds", body, good[0].fds() +
-             [good[1].memfd, null, null]),
-            ("short body", body[:3], all_good),
+            ("version", struct.pack(">HBB", wire.VERSION + 1, 2, 0),
+             all_good),
+            ("three ports", struct.pack(">HBB", wire.VERSION, 3, 0),
+             all_good),
+            ("one port", struct.pack(">HBB", wire.VERSION, 1, 0),
+             [wake, first]),
+            ("no descriptors", WELCOME, []),
+            ("too few", WELCOME, [wake, first]),
+            ("too many", WELCOME, [*all_good, second]),
+            ("far too many", WELCOME, [*all_good] * 5),
+            ("short memory", WELCOME, [wake, first, short.memfd]),
+            ("short memory first", WELCOME, [wake, short.memfd, second]),
+            ("unsealed", WELCOME, [wake, unsealed.memfd, second]),
+            ("no memory", WELCOME, [wake, null, null]),
+            ("wrong order", WELCOME, [first, second, wake]),
+            ("wake by nothing", WELCOME, [null, first, second]),
+            ("wake by eventfd", WELCOME, [event, first, second]),
+            ("short body", WELCOME[:3], all_good),
         ]
         self.fabric.accept()
         before = fds()
@@ -139,6 +149,7 @@ class Handshake(WithFabric):
         for port in [*good, short, unsealed]:
             port.close()
         os.close(null)
+        os.close(event)
         self.connect()
         self.assertTrue(self.connected())
 
@@ -313,7 +324,7 @@ class Descriptors(WithFabric):
         for i in range(100):
             self.fabric.send(wire.message(wire.LINK, 1,
                                           bytes([i & 1, 1, 2, 0])),
-                             self.fabric.ports[1].fds())
+                             self.fabric.fds(self.fabric.ports[1]))
         self.assertTrue(eventually(
             lambda: len(os.listdir(fds)) == before))
         self.assertEqual(self.qemu.qom_get("link"), "connected")
@@ -328,6 +339,20 @@ class OnePort(WithFabric):
         hello = self.connect(1)
         self.assertEqual(hello["num_ports"], 1)
         self.assertTrue(self.connected())
+
+
+class NotUnix(unittest.TestCase):
+    """A chardev through which no descriptor passes."""
+
+    def test_tcp(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with Qemu([{"id": "hca0", "chardev": "ib0", "node": "alice"}],
+                      ["-chardev", f"socket,id=ib0,host=127.0.0.1,port={port}"
+                       ",reconnect-ms=50"]) as qemu:
+                self.assertTrue(eventually(
+                    lambda: "must be a unix socket" in qemu.log()))
+                qemu.report()
 
 
 class NoReconnect(WithFabric):
@@ -370,7 +395,7 @@ class Hostile(WithFabric):
                     port.put(1, "head", 1)
                 else:
                     port.put(1, field, value)
-                port.kick()
+                self.fabric.kick()
                 self.qemu.report()
                 self.fabric.hang_up()
                 self.assertTrue(eventually(
@@ -388,10 +413,40 @@ class Hostile(WithFabric):
             self.assertTrue(eventually(
                 lambda: port.get(1, "head") - port.get(1, "tail") <
                 wire.SLOTS))
-            port.send(os.urandom(1 + i * 37 % 4200))
+            self.fabric.put_packet(1, os.urandom(1 + i * 37 % 4200))
         self.assertTrue(eventually(
             lambda: port.get(1, "tail") == port.get(1, "head")))
         self.qemu.report()
+
+    def test_wake_ups(self) -> None:
+        """Wake-ups that nobody takes, and that come without end: a kick of
+        QEMU waits for nothing, whatever the fabric does to the sockets."""
+        self.connect()
+        a = Adapter(self.qemu)
+        self.fabric.link(1, True)
+        self.assertTrue(eventually(
+            lambda: a.port(1)["state"] == abi.PORT_INIT))
+        port = self.fabric.ports[1]
+        assert self.fabric.wake_node is not None
+        for sock in (self.fabric.wake_end, self.fabric.wake_node):
+            sock.setblocking(True)      # the file's flag, which QEMU shares
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    sock.send(bytes(4096), socket.MSG_DONTWAIT)
+        for i in range(300):
+            port.put(0, "consumer_waits", 1)
+            self.fabric.put_packet(1, wire.mad_packet(wire.directed_smp(
+                wire.METHOD_GET, wire.ATTR_NODE_INFO, 0, i), 0xffff, 0xffff,
+                15, 0))
+            self.assertIsNotNone(port.receive())
+        self.qemu.report()
+        # Without a chardev that comes back at once, it would be for good.
+        self.fabric.wake_node.shutdown(socket.SHUT_RDWR)
+        self.assertTrue(self.fabric.hung_up())
+        self.assertIn("shut down the socket", self.qemu.log())
+        self.fabric.hang_up()
+        self.connect()
+        self.assertTrue(self.connected())
 
     def test_no_kicks_no_reading(self) -> None:
         """A fabric that takes nothing: the adapter waits, QEMU lives."""
@@ -405,7 +460,7 @@ class Hostile(WithFabric):
         for i in range(400):
             eventually(lambda: port.get(1, "head") - port.get(1, "tail") <
                        wire.SLOTS, 0.2)
-            port.send(wire.mad_packet(wire.directed_smp(
+            self.fabric.put_packet(1, wire.mad_packet(wire.directed_smp(
                 wire.METHOD_GET, wire.ATTR_NODE_INFO, 0, i), 0xffff, 0xffff,
                 15, 0))
         self.qemu.report()

@@ -37,11 +37,10 @@ class WithPort(WithFabric):
             data: bytes = b"") -> bytes:
         """One SMP and its answer's attribute."""
         self.tid += 1
-        port = self.fabric.ports[1]
-        port.send(wire.mad_packet(
+        self.fabric.put_packet(1, wire.mad_packet(
             wire.directed_smp(method, attribute, modifier, self.tid, data),
             0xffff, 0xffff, 15, 0))
-        packet = port.receive()
+        packet = self.fabric.ports[1].receive()
         self.assertIsNotNone(packet)
         assert packet is not None
         self.assertEqual(packet[-4:], wire.icrc(packet[:-4]), "ICRC")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HELLO, WELCOME, REFUSE, PHYS, LINK, EVENT = 1, 2, 3, 4, 5, 6
-VERSION = 1
+VERSION = 2
 
 SLOTS, SLOT_SIZE, SLOT_DATA = 128, 4352, 64
 RING_SIZE = 128 + SLOTS * SLOT_SIZE
@@ -31,18 +31,13 @@ SEALS = 0x1 | 0x2 | 0x4             # F_SEAL_SEAL, SHRINK, GROW
 F_ADD_SEALS = 1033
 
 
-def eventfd() -> int:
-    """A non-blocking eventfd."""
-    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-
 def message(kind: int, port: int = 0, body: bytes = b"") -> bytes:
     """A link message."""
     return struct.pack(">HHI", kind, port, len(body)) + body
 
 
 class Port:
-    """Memory and event descriptors of one port, as the fabric makes them."""
+    """Memory of one port, as the fabric makes it."""
 
     def __init__(self, size: int = MEMORY_SIZE, seals: int = SEALS) -> None:
         self.memfd = os.memfd_create("port", os.MFD_CLOEXEC |
@@ -50,19 +45,12 @@ class Port:
         os.ftruncate(self.memfd, size)
         if seals:
             fcntl.fcntl(self.memfd, F_ADD_SEALS, seals)
-        self.wake_node = eventfd()
-        self.wake_fabric = eventfd()
         self.map = mmap.mmap(self.memfd, size)
-
-    def fds(self) -> list[int]:
-        """In the order of WELCOME."""
-        return [self.memfd, self.wake_node, self.wake_fabric]
 
     def close(self) -> None:
         """Give everything back."""
         self.map.close()
-        for fd in self.fds():
-            os.close(fd)
+        os.close(self.memfd)
 
     def get(self, ring: int, field: str) -> int:
         """A counter or flag; ring 0 is to the fabric, 1 to the node."""
@@ -74,18 +62,13 @@ class Port:
         ctypes.c_uint32.from_buffer(
             self.map, ring * RING_SIZE + OFFSET[field]).value = value
 
-    def kick(self) -> None:
-        """Wake the node."""
-        os.eventfd_write(self.wake_node, 1)
-
-    def send(self, packet: bytes) -> None:
+    def put_packet(self, packet: bytes) -> None:
         """Put a packet into the ring to the node."""
         head = self.get(1, "head")
         at = RING_SIZE + OFFSET["slots"] + head % SLOTS * SLOT_SIZE
         struct.pack_into("<I", self.map, at, len(packet))
         self.map[at + SLOT_DATA:at + SLOT_DATA + len(packet)] = packet
         self.put(1, "head", head + 1 & 0xffffffff)
-        self.kick()
 
     def receive(self, timeout: float = 30.0) -> bytes | None:
         """Take a packet from the ring to the fabric."""
@@ -110,12 +93,17 @@ class Fabric:
         self.listener.bind(str(path))
         self.listener.listen(1)
         self.sock: socket.socket | None = None
+        self.wake_node: socket.socket | None = None
+        # What wakes us, and its far end, which the node gets a copy of.
+        self.wake, self.wake_end = socket.socketpair()
         self.ports: dict[int, Port] = {}
         self.buffer = b""
 
     def close(self) -> None:
         """Everything goes."""
         self.hang_up()
+        self.wake.close()
+        self.wake_end.close()
         self.listener.close()
 
     def hang_up(self) -> None:
@@ -123,6 +111,9 @@ class Fabric:
         if self.sock is not None:
             self.sock.close()
             self.sock = None
+        if self.wake_node is not None:
+            self.wake_node.close()
+            self.wake_node = None
         for port in self.ports.values():
             port.close()
         self.ports = {}
@@ -131,7 +122,10 @@ class Fabric:
         """Wait for the node; its HELLO."""
         self.listener.settimeout(timeout)
         self.sock = self.listener.accept()[0]
-        self.buffer = b""
+        self.sock.settimeout(timeout)
+        self.buffer, fds, _, _ = socket.recv_fds(self.sock, 65536, 4)
+        [fd] = fds
+        self.wake_node = socket.socket(fileno=fd)
         kind, port, body = self.receive(timeout)
         assert (kind, port) == (HELLO, 0), (kind, port)
         version, num_ports, node_type, guid = struct.unpack_from(">HBBQ", body)
@@ -195,12 +189,29 @@ class Fabric:
         else:
             self.sock.sendall(data)
 
+    def kick(self) -> None:
+        """Wake the node."""
+        assert self.wake_node is not None
+        try:
+            self.wake_node.send(b"\0", socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass                        # it has many already
+
+    def put_packet(self, port: int, packet: bytes) -> None:
+        """Put a packet into a port's ring to the node, and wake it."""
+        self.ports[port].put_packet(packet)
+        self.kick()
+
+    def fds(self, *ports: Port) -> list[int]:
+        """In the order of WELCOME."""
+        return [self.wake_end.fileno(), *(port.memfd for port in ports)]
+
     def welcome(self, num_ports: int = 2, version: int = VERSION) -> None:
         """Accept the node."""
         self.ports = {p: Port() for p in range(1, num_ports + 1)}
-        fds = [fd for port in self.ports.values() for fd in port.fds()]
         self.send(message(WELCOME, 0, struct.pack(">HBB", version, num_ports,
-                                                  0)), fds)
+                                                  0)),
+                  self.fds(*self.ports.values()))
 
     def link(self, port: int, up: bool, speed: int = 1,
              width: int = 2) -> None:

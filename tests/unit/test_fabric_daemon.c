@@ -409,56 +409,59 @@ static size_t make_packet(uint8_t *p, uint32_t psn)
     return ib_packet_finish(p, header_len, 64);
 }
 
-static bool try_send(IbLinkPort *port, const uint8_t *p, size_t len)
+static bool try_send(IbLinkClient *client, unsigned port, const uint8_t *p,
+                     size_t len)
 {
-    uint8_t *slot = ib_ring_reserve(&port->tx);
+    IbRing *tx = &client->ports[port].tx;
+    uint8_t *slot = ib_ring_reserve(tx);
 
     if (!slot) {
         return false;
     }
     memcpy(slot, p, len);
-    if (ib_ring_commit(&port->tx, len)) {
-        ib_link_kick(port->wake_peer_fd);
+    if (ib_ring_commit(tx, len)) {
+        ib_link_kick(&client->wake);
     }
     return true;
 }
 
-/* Sleeps as a host does until there may be something to do on @port. */
-static void sleep_on(IbLinkPort *port)
+/* Sleeps as a host does until there may be something to do. */
+static void sleep_on(IbLinkClient *client)
 {
-    struct pollfd pfd = { .fd = port->wake_self_fd, .events = POLLIN };
+    struct pollfd pfd = { .fd = client->wake.self_fd, .events = POLLIN };
 
     g_assert_cmpint(poll(&pfd, 1, PATIENCE_MS), ==, 1);
-    ib_link_unkick(port->wake_self_fd);
+    g_assert_true(ib_link_unkick(&client->wake));
 }
 
-static void send_packet(IbLinkPort *port, uint32_t psn)
+static void send_packet(IbLinkClient *client, unsigned port, uint32_t psn)
 {
     uint8_t p[IB_PACKET_MAX];
     size_t len = make_packet(p, psn);
 
-    while (!try_send(port, p, len)) {
-        if (ib_ring_producer_sleep(&port->tx)) {
-            sleep_on(port);
+    while (!try_send(client, port, p, len)) {
+        if (ib_ring_producer_sleep(&client->ports[port].tx)) {
+            sleep_on(client);
         }
     }
 }
 
-static uint32_t receive_packet(IbLinkPort *port)
+static uint32_t receive_packet(IbLinkClient *client, unsigned port)
 {
+    IbRing *rx = &client->ports[port].rx;
     IbPacket packet;
     const uint8_t *p;
     uint32_t len;
 
-    while (!(p = ib_ring_peek(&port->rx, &len))) {
-        if (ib_ring_consumer_sleep(&port->rx)) {
-            sleep_on(port);
+    while (!(p = ib_ring_peek(rx, &len))) {
+        if (ib_ring_consumer_sleep(rx)) {
+            sleep_on(client);
         }
     }
     g_assert_cmpint(ib_packet_parse(&packet, p, len), ==, IB_PACKET_OK);
     g_assert_true(ib_icrc_ok(p, len));
-    if (ib_ring_consume(&port->rx)) {
-        ib_link_kick(port->wake_peer_fd);
+    if (ib_ring_consume(rx)) {
+        ib_link_kick(&client->wake);
     }
     return packet.bth.psn;
 }
@@ -639,17 +642,17 @@ static void test_traffic(void)
     await_link(b, 1, true);
     /* To and fro, asleep each time; then in bursts that fill rings. */
     for (uint32_t i = 0; i < 2000; i++) {
-        send_packet(&a->ports[1], i);
-        g_assert_cmpuint(receive_packet(&b->ports[1]), ==, i);
-        send_packet(&b->ports[1], i);
-        g_assert_cmpuint(receive_packet(&a->ports[1]), ==, i);
+        send_packet(a, 1, i);
+        g_assert_cmpuint(receive_packet(b, 1), ==, i);
+        send_packet(b, 1, i);
+        g_assert_cmpuint(receive_packet(a, 1), ==, i);
     }
     for (uint32_t i = 0, got = 0; got < 20000; ) {
         for (int n = 0; n < 200 && i < 20000; n++) {
-            send_packet(&a->ports[1], i++);
+            send_packet(a, 1, i++);
         }
         while (got < i) {
-            g_assert_cmpuint(receive_packet(&b->ports[1]), ==, got);
+            g_assert_cmpuint(receive_packet(b, 1), ==, got);
             got++;
         }
     }
@@ -692,7 +695,7 @@ static void test_pull(void)
 
     /* What is sent now is lost, told and counted; nobody is stuck. */
     for (uint32_t i = 0; i < 500; i++) {
-        send_packet(&a->ports[1], i);
+        send_packet(a, 1, i);
     }
     data = await(rig.control, "PACKET_DROPPED", "cable", "ab");
     g_assert_cmpstr(json_object_get_string_member(data, "why"), ==,
@@ -1011,7 +1014,7 @@ static void test_broken_ring(void)
     await_link(b, 1, true);
     await_link(b, 2, true);
     a->ports[1].memory->to_fabric.head += 100000;
-    ib_link_kick(a->ports[1].wake_peer_fd);
+    ib_link_kick(&a->wake);
     await_link(b, 1, false);
     while (ib_link_client_poll(a, &message) != 1 ||
            message.type != IB_LINK_REFUSE) {
@@ -1021,8 +1024,8 @@ static void test_broken_ring(void)
     }
     g_assert_nonnull(strstr(message.text, "port 1: its ring holds"));
     await(rig.control, "NODE_GONE", "node", "a");
-    send_packet(&c->ports[1], 9);
-    g_assert_cmpuint(receive_packet(&b->ports[2]), ==, 9);
+    send_packet(c, 1, 9);
+    g_assert_cmpuint(receive_packet(b, 2), ==, 9);
     ib_link_client_close(a);
     a = join(&rig, "a", 1);
     await_link(b, 1, true);
@@ -1033,42 +1036,101 @@ static void test_broken_ring(void)
 }
 
 /*
- * A host that makes the write to its wake-up descriptor block: it holds up
- * the fabric for a moment, then it is out; the second time for longer.
+ * A host that lets no kick through, and wants one for each packet: whatever it
+ * does to the sockets, the fabric waits for nothing.
  */
-static void test_hung_kick(void)
+static void test_hostile_wake(void)
 {
-    uint64_t full = UINT64_MAX - 1;
+    char block[4096] = { 0 };
     IbLinkClient *a, *b, *c;
-    int fd;
+    JsonObject *data;
     Rig rig;
 
     rig_init(&rig, back_to_back, NULL);
+    a = join(&rig, "a", 1);
     b = join(&rig, "b", 2);
     c = join(&rig, "c", 1);
     good(rig.control, "{\"execute\":\"restore\",\"arguments\":{\"cable\":"
          "\"cb\"}}");
+    await_link(b, 1, true);
     await_link(b, 2, true);
-    for (int i = 0; i < 2; i++) {
-        a = join(&rig, "a", 1);
-        await_link(b, 1, true);
-        fd = a->ports[1].wake_self_fd;
-        ib_link_unkick(fd);
-        g_assert_cmpint(write(fd, &full, sizeof(full)), ==, sizeof(full));
-        g_assert_cmpint(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK),
-                        ==, 0);
-        g_assert_true(ib_ring_consumer_sleep(&a->ports[1].rx));
-        send_packet(&b->ports[1], 1);
-        await(rig.control, "NODE_GONE", "node", "a");
-        forget(rig.control);
-        await_link(b, 1, false);
-        ib_link_client_close(a);
-        send_packet(&c->ports[1], 9);
-        g_assert_cmpuint(receive_packet(&b->ports[2]), ==, 9);
+    /* Both ways full, and as blocking as file flags can make them. */
+    g_assert_cmpint(fcntl(a->wake.self_end, F_SETFL, 0), ==, 0);
+    g_assert_cmpint(fcntl(a->wake.peer_fd, F_SETFL, 0), ==, 0);
+    while (send(a->wake.self_end, block, sizeof(block), MSG_DONTWAIT) > 0) {
+        continue;
     }
-    not_joined(&rig, "a", 1, "made the fabric wait 2 times");
+    for (uint32_t i = 0; i < 1000; i++) {
+        if (send(a->wake.peer_fd, block, sizeof(block), MSG_DONTWAIT) < 0) {
+            g_assert_cmpint(errno, ==, EAGAIN);
+        }
+        __atomic_store_n(&a->ports[1].memory->to_node.consumer_waits, 1,
+                         __ATOMIC_SEQ_CST);
+        send_packet(b, 1, i);
+        g_assert_cmpuint(receive_packet(a, 1), ==, i);
+        send_packet(c, 1, i);
+        g_assert_cmpuint(receive_packet(b, 2), ==, i);
+    }
+    /* One that is shut down wakes nobody, for ever readable as it is. */
+    g_assert_cmpint(shutdown(a->wake.self_end, SHUT_RDWR), ==, 0);
+    send_packet(b, 1, 1);
+    g_assert_cmpint(shutdown(a->wake.peer_fd, SHUT_RDWR), ==, 0);
+    data = await(rig.control, "NODE_ERROR", "node", "a");
+    g_assert_cmpstr(json_object_get_string_member(data, "why"), ==,
+                    "it shut down the socket that wakes the fabric");
+    await(rig.control, "NODE_GONE", "node", "a");
+    send_packet(c, 1, 9);
+    g_assert_cmpuint(receive_packet(b, 2), ==, 9);
+    ib_link_client_close(a);
     ib_link_client_close(b);
     ib_link_client_close(c);
+    rig_fini(&rig);
+}
+
+/* HELLO with other descriptors than the one that it needs. */
+static void test_hello_fds(void)
+{
+    static const char no[] = "HELLO needs one descriptor";
+    static const struct { unsigned num; bool wrong; const char *why; }
+    cases[] = {
+        { 0, false, no }, { 2, false, no }, { 9, false, no },
+        { 1, true, "the wake-up descriptor is no unix stream socket" },
+        { 1, false, NULL },
+    };
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    IbLinkMessage message = { .type = IB_LINK_HELLO };
+    int pair[2], null = open("/dev/null", O_RDWR);
+    JsonObject *data;
+    size_t len;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    g_assert_cmpint(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), ==, 0);
+    message.hello = hello_of("a", 1);
+    len = ib_link_encode(buf, &message);
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        int fds[IB_LINK_MAX_FDS], fd = connect_to(rig.socket);
+
+        for (unsigned n = 0; n < cases[i].num; n++) {
+            fds[n] = cases[i].wrong ? null : pair[0];
+        }
+        g_assert_cmpint(ib_link_send(fd, buf, len, fds, cases[i].num), ==,
+                        len);
+        if (cases[i].why) {
+            data = await(rig.control, "NODE_ERROR", NULL, NULL);
+            if (!strstr(json_object_get_string_member(data, "why"),
+                        cases[i].why)) {
+                g_error("%s", json_object_get_string_member(data, "why"));
+            }
+            forget(rig.control);
+        } else {
+            await(rig.control, "NODE_ATTACHED", "node", "a");
+        }
+        close(fd);
+    }
+    close(pair[0]);
+    close(pair[1]);
+    close(null);
     rig_fini(&rig);
 }
 
@@ -1175,7 +1237,8 @@ static char *tshark(const char *file, const char *const *fields)
     return out;
 }
 
-static void send_mad(IbLinkPort *port, uint8_t mgmt_class, uint16_t attr)
+static void send_mad(IbLinkClient *client, unsigned port,
+                     uint8_t mgmt_class, uint16_t attr)
 {
     uint8_t mad[IB_MAD_LEN] = { 0 }, p[IB_PACKET_MAX];
     IbMadHeader header = {
@@ -1188,7 +1251,7 @@ static void send_mad(IbLinkPort *port, uint8_t mgmt_class, uint16_t attr)
     };
 
     ib_mad_header_pack(mad, &header);
-    g_assert_true(try_send(port, p, ib_mad_packet(p, &to, mad)));
+    g_assert_true(try_send(client, port, p, ib_mad_packet(p, &to, mad)));
 }
 
 static void test_capture(void)
@@ -1216,17 +1279,17 @@ static void test_capture(void)
     refused(rig.control, text, "is being captured to already");
     g_free(text);
     for (uint32_t i = 0; i < 10; i++) {
-        send_packet(&a->ports[1], i);
-        receive_packet(&b->ports[1]);
+        send_packet(a, 1, i);
+        receive_packet(b, 1);
     }
-    send_mad(&a->ports[1], IB_CLASS_CM, IB_CM_LAP);
+    send_mad(a, 1, IB_CLASS_CM, IB_CM_LAP);
     data = await(rig.control, "MAD", NULL, NULL);
     g_assert_cmpstr(json_object_get_string_member(data, "attribute"), ==,
                     "LAP");
     g_assert_true(json_object_get_boolean_member(data, "delivered"));
     good(rig.control, "{\"execute\":\"pull\",\"arguments\":{\"cable\":"
          "\"ab\"}}");
-    send_packet(&a->ports[1], 11);
+    send_packet(a, 1, 11);
     await(rig.control, "PACKET_DROPPED", NULL, NULL);
     good(rig.control, "{\"execute\":\"capture-stop\"}");
     await(rig.control, "CAPTURE", "what", "stopped");
@@ -1287,10 +1350,10 @@ static void test_capture_many(void)
     await_link(b, 1, true);
     for (uint32_t i = 0, got = 0; got < COUNT; ) {
         for (int n = 0; n < 100 && i < COUNT; n++) {
-            send_packet(&a->ports[1], i++);
+            send_packet(a, 1, i++);
         }
         while (got < i) {
-            g_assert_cmpuint(receive_packet(&b->ports[1]), ==, got);
+            g_assert_cmpuint(receive_packet(b, 1), ==, got);
             got++;
         }
     }
@@ -1336,8 +1399,8 @@ static void test_capture_pipe(void)
         size_t have = 0;
         int fd;
 
-        send_packet(&a->ports[1], 1);        /* nobody reads: not kept */
-        receive_packet(&b->ports[1]);
+        send_packet(a, 1, 1);        /* nobody reads: not kept */
+        receive_packet(b, 1);
         fd = open(file, O_RDONLY);
         g_assert_cmpint(fd, >=, 0);
         while (have < sizeof(head)) {
@@ -1351,8 +1414,8 @@ static void test_capture_pipe(void)
         close(fd);
         /* It finds out when it writes. */
         for (int i = 0; i < 100; i++) {
-            send_packet(&a->ports[1], i);
-            receive_packet(&b->ports[1]);
+            send_packet(a, 1, i);
+            receive_packet(b, 1);
             g_usleep(1000);
         }
     }
@@ -1361,8 +1424,8 @@ static void test_capture_pipe(void)
         int fd = open(file, O_RDONLY);
 
         for (int i = 0; i < 5000; i++) {
-            send_packet(&a->ports[1], i);
-            receive_packet(&b->ports[1]);
+            send_packet(a, 1, i);
+            receive_packet(b, 1);
         }
         good(rig.control, "{\"execute\":\"capture-stop\"}");
         close(fd);
@@ -1388,7 +1451,8 @@ int main(int argc, char **argv)
     g_test_add_func("/daemon/slow-client", test_slow_client);
     g_test_add_func("/daemon/garbage", test_garbage);
     g_test_add_func("/daemon/broken-ring", test_broken_ring);
-    g_test_add_func("/daemon/hung-kick", test_hung_kick);
+    g_test_add_func("/daemon/hostile-wake", test_hostile_wake);
+    g_test_add_func("/daemon/hello-fds", test_hello_fds);
     g_test_add_func("/daemon/capture", test_capture);
     g_test_add_func("/daemon/capture-many", test_capture_many);
     g_test_add_func("/daemon/capture-pipe", test_capture_pipe);

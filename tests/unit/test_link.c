@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <glib/gstdio.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -25,7 +26,7 @@
 
 static const char hello_hex[] =
     "0001 0000 0000008c"
-    "0001 02 01 0002c90300000010 0002c90300000011 0002c90300000012"
+    "0002 02 01 0002c90300000010 0002c90300000011 0002c90300000012"
     "0000000000000000 0000000000000000 0000000000000000 0000000000000000"
     "0000000000000000 0000000000000000"
     "686f737461 00000000000000000000000000000000000000000000000000000000"
@@ -34,7 +35,7 @@ static const char hello_hex[] =
 static IbLinkHello hello_example(void)
 {
     IbLinkHello hello = {
-        .version = 1, .num_ports = 2, .node_type = IB_NODE_CA,
+        .version = 2, .num_ports = 2, .node_type = IB_NODE_CA,
         .node_guid = 0x0002C90300000010,
         .port_guids = { 0x0002C90300000011, 0x0002C90300000012 },
         .name = "hosta",
@@ -296,28 +297,133 @@ static void test_memory(void)
     g_assert_null(ib_link_memory_map(-1, &error));
 }
 
+static unsigned open_fds(void)
+{
+    GDir *dir = g_dir_open("/proc/self/fd", 0, NULL);
+    unsigned n = 0;
+
+    g_assert_nonnull(dir);
+    while (g_dir_read_name(dir)) {
+        n++;
+    }
+    g_dir_close(dir);
+    return n;
+}
+
+/* Two sides that each know the other's descriptor. */
+static void wake_pair(IbLinkWake *a, IbLinkWake *b)
+{
+    const char *error;
+
+    g_assert_true(ib_link_wake_init(a));
+    g_assert_true(ib_link_wake_init(b));
+    g_assert_true(ib_link_wake_accept(a, dup(b->self_end), &error));
+    g_assert_true(ib_link_wake_accept(b, dup(a->self_end), &error));
+}
+
+static bool has_kick(const IbLinkWake *wake)
+{
+    struct pollfd pfd = { .fd = wake->self_fd, .events = POLLIN };
+
+    return poll(&pfd, 1, 0) == 1;
+}
+
 static void test_kicks(void)
 {
-    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    uint64_t count;
+    unsigned fds_before = open_fds();
+    IbLinkWake a, b;
 
-    ib_link_kick(fd);
-    ib_link_kick(fd);
-    ib_link_unkick(fd);
-    g_assert_cmpint(read(fd, &count, sizeof(count)), <, 0);
-    ib_link_unkick(fd);                     /* nothing there: no wait */
-    /* A counter that is full: the kick does not wait either. */
-    count = UINT64_MAX - 1;
-    g_assert_cmpint(write(fd, &count, sizeof(count)), ==, sizeof(count));
-    ib_link_kick(fd);
-    close(fd);
+    wake_pair(&a, &b);
+    g_assert_false(has_kick(&a));
+    ib_link_kick(&b);
+    ib_link_kick(&b);
+    g_assert_true(has_kick(&a));
+    g_assert_false(has_kick(&b));
+    g_assert_true(ib_link_unkick(&a));      /* both at once */
+    g_assert_false(has_kick(&a));
+    g_assert_true(ib_link_unkick(&a));      /* nothing there: no wait */
+    ib_link_kick(&a);
+    g_assert_true(has_kick(&b));
+    ib_link_wake_fini(&a);
+    /* The other one died: that is no reason to wake up. */
+    g_assert_true(ib_link_unkick(&b));
+    g_assert_false(has_kick(&b));
+    ib_link_kick(&b);
+    ib_link_wake_fini(&b);
+    g_assert_cmpuint(open_fds(), ==, fds_before);
+}
+
+/*
+ * A peer that does with the descriptors, which it has too, what it can: no
+ * kick waits and no reading does.
+ */
+static void test_hostile_kicks(void)
+{
+    static const int how[] = { SHUT_RD, SHUT_WR, SHUT_RDWR };
+    char block[4096] = { 0 };
+    IbLinkWake good, evil;
+    int pair[2];
+
+    for (size_t i = 0; i < G_N_ELEMENTS(how); i++) {
+        /* The evil one reads nothing, and fills what the good one sends. */
+        wake_pair(&good, &evil);
+        fcntl(evil.self_end, F_SETFL, 0);
+        fcntl(evil.self_fd, F_SETFL, 0);
+        while (send(evil.self_end, block, sizeof(block), MSG_DONTWAIT) > 0) {
+            continue;
+        }
+        g_assert_cmpint(errno, ==, EAGAIN);
+        ib_link_kick(&good);
+        /* What it has of the good one's: full, then empty, then shut. */
+        fcntl(evil.peer_fd, F_SETFL, 0);
+        while (send(evil.peer_fd, block, sizeof(block), MSG_DONTWAIT) > 0) {
+            continue;
+        }
+        while (has_kick(&good)) {
+            g_assert_true(ib_link_unkick(&good));
+        }
+        g_assert_true(ib_link_unkick(&good));
+        g_assert_cmpint(shutdown(evil.peer_fd, how[i]), ==, 0);
+        g_assert_cmpint(shutdown(evil.self_end, how[i]), ==, 0);
+        g_assert_true(ib_link_unkick(&good) == (how[i] == SHUT_RD));
+        ib_link_kick(&good);
+        ib_link_wake_fini(&good);
+        ib_link_wake_fini(&evil);
+    }
+
+    /* Descriptors of other kinds, whose writers may have to wait. */
+    g_assert_true(ib_link_wake_init(&good));
+    for (int i = 0; i < 5; i++) {
+        const char *error = NULL;
+        int fd = -1;
+
+        if (i == 0) {
+            fd = eventfd(0, EFD_NONBLOCK);
+        } else if (i == 1) {
+            fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+        } else if (i == 2) {
+            fd = socket(AF_INET, SOCK_STREAM, 0);
+        } else if (i == 3) {
+            g_assert_cmpint(pipe(pair), ==, 0);
+            fd = pair[1];
+            close(pair[0]);
+        }
+        g_assert_false(ib_link_wake_accept(&good, fd, &error));
+        g_assert_cmpstr(error, ==, "the wake-up descriptor is no unix "
+                        "stream socket");
+        g_assert_cmpint(good.peer_fd, ==, -1);
+        if (fd >= 0) {
+            g_assert_cmpint(fcntl(fd, F_GETFD), <, 0);    /* closed */
+        }
+    }
+    ib_link_wake_fini(&good);
 }
 
 /* --- The client against a fabric made of a thread --- */
 
 typedef enum Manners {
     GOOD, REFUSES, WRONG_VERSION, FEW_FDS, OTHER_PORTS, UNSEALED, CLOSES,
-    SILENT, JUNK, LINK_FIRST, MANY_FDS,
+    SILENT, JUNK, LINK_FIRST, MANY_FDS, NO_WAKE,
 } Manners;
 
 typedef struct FakeFabric {
@@ -325,7 +431,8 @@ typedef struct FakeFabric {
     int listener;
     char *path, *dir;
     GThread *thread;
-    int fds[2][IB_LINK_FDS_PER_PORT];
+    IbLinkWake wake;
+    int fds[3];                  /* as in WELCOME: wake-ups, two memories */
     int connection;              /* left open for the test when GOOD */
 } FakeFabric;
 
@@ -334,14 +441,17 @@ static void send_message(int fd, const IbLinkMessage *m, const int *fds,
 {
     static uint8_t buf[BUF_LEN];
     size_t len = ib_link_encode(buf, m);
-    char control[CMSG_SPACE(64 * sizeof(int))] = { 0 };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(64 * sizeof(int))];
+    } control = { 0 };
     struct iovec iov = { .iov_base = buf, .iov_len = split ? split : len };
     struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
     if (num_fds) {
         struct cmsghdr *c;
 
-        msg.msg_control = control;
+        msg.msg_control = control.bytes;
         msg.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
         c = CMSG_FIRSTHDR(&msg);
         c->cmsg_level = SOL_SOCKET;
@@ -363,16 +473,23 @@ static void *fake_fabric(void *opaque)
     uint8_t buf[256];
     int fd = accept(f->listener, NULL, NULL);
     const char *error;
+    IbLinkFds fds = { .num = 0 };
     size_t have = 0;
     int many[64];
 
     g_assert_cmpint(fd, >=, 0);
     while (have < 148) {
-        ssize_t n = recv(fd, buf + have, 148 - have, 0);
+        ssize_t n = ib_link_receive(fd, buf + have, 148 - have, &fds);
 
+        if (n < 0 && errno == EAGAIN) {
+            g_usleep(1000);
+            continue;
+        }
         g_assert_cmpint(n, >, 0);
         have += n;
     }
+    g_assert_cmpuint(fds.num, ==, 1);
+    g_assert_true(ib_link_wake_accept(&f->wake, fds.fds[0], &error));
     g_assert_cmpint(feed(buf, have, have, m, &error), ==, 1);
     g_assert_cmpint(m->type, ==, IB_LINK_HELLO);
     g_assert_cmpstr(m->hello.name, ==, "hosta");
@@ -384,7 +501,8 @@ static void *fake_fabric(void *opaque)
     switch (f->manners) {
     case GOOD:
     case UNSEALED:
-        send_message(fd, m, f->fds[0], 6, 5);
+    case NO_WAKE:
+        send_message(fd, m, f->fds, 3, 5);
         break;
     case REFUSES:
         m->type = IB_LINK_REFUSE;
@@ -393,14 +511,14 @@ static void *fake_fabric(void *opaque)
         break;
     case WRONG_VERSION:
         m->welcome.version = 9;
-        send_message(fd, m, f->fds[0], 6, 0);
+        send_message(fd, m, f->fds, 3, 0);
         break;
     case FEW_FDS:
-        send_message(fd, m, f->fds[0], 5, 0);
+        send_message(fd, m, f->fds, 2, 0);
         break;
     case OTHER_PORTS:
         m->welcome.num_ports = 1;
-        send_message(fd, m, f->fds[0], 3, 0);
+        send_message(fd, m, f->fds, 2, 0);
         break;
     case CLOSES:
         close(fd);
@@ -418,7 +536,7 @@ static void *fake_fabric(void *opaque)
         break;
     case MANY_FDS:
         for (size_t i = 0; i < G_N_ELEMENTS(many); i++) {
-            many[i] = f->fds[0][0];
+            many[i] = f->fds[1];
         }
         send_message(fd, m, many, G_N_ELEMENTS(many), 0);
         break;
@@ -442,15 +560,12 @@ static void fabric_start(FakeFabric *f, Manners manners)
     g_assert_cmpint(bind(f->listener, (struct sockaddr *)&address,
                          sizeof(address)), ==, 0);
     g_assert_cmpint(listen(f->listener, 1), ==, 0);
-    for (unsigned port = 0; port < 2; port++) {
-        if (manners == UNSEALED && port == 1) {
-            f->fds[port][0] = memfd_create("bad", MFD_CLOEXEC);
-        } else {
-            f->fds[port][0] = ib_link_memory_create("port");
-        }
-        f->fds[port][1] = eventfd(0, EFD_CLOEXEC);
-        f->fds[port][2] = eventfd(0, EFD_CLOEXEC);
-    }
+    g_assert_true(ib_link_wake_init(&f->wake));
+    f->fds[0] = manners == NO_WAKE ? eventfd(0, EFD_CLOEXEC)
+                                   : dup(f->wake.self_end);
+    f->fds[1] = ib_link_memory_create("port");
+    f->fds[2] = manners == UNSEALED ? memfd_create("bad", MFD_CLOEXEC)
+                                    : ib_link_memory_create("port");
     f->thread = g_thread_new("fabric", fake_fabric, f);
 }
 
@@ -459,29 +574,15 @@ static void fabric_stop(FakeFabric *f)
     if (f->connection >= 0) {
         close(f->connection);
     }
-    for (unsigned port = 0; port < 2; port++) {
-        for (unsigned i = 0; i < IB_LINK_FDS_PER_PORT; i++) {
-            close(f->fds[port][i]);
-        }
+    for (unsigned i = 0; i < G_N_ELEMENTS(f->fds); i++) {
+        close(f->fds[i]);
     }
+    ib_link_wake_fini(&f->wake);
     close(f->listener);
     g_unlink(f->path);
     g_rmdir(f->dir);
     g_free(f->path);
     g_free(f->dir);
-}
-
-static unsigned open_fds(void)
-{
-    GDir *dir = g_dir_open("/proc/self/fd", 0, NULL);
-    unsigned n = 0;
-
-    g_assert_nonnull(dir);
-    while (g_dir_read_name(dir)) {
-        n++;
-    }
-    g_dir_close(dir);
-    return n;
 }
 
 static int poll_message(IbLinkClient *client, IbLinkMessage *m)
@@ -502,7 +603,6 @@ static void test_client(void)
     IbLinkPortMemory *memory;
     IbLinkClient *client;
     const char *problem;
-    uint64_t count;
     uint8_t buf[64];
     char *error;
     FakeFabric f;
@@ -518,20 +618,20 @@ static void test_client(void)
     g_assert_false(client->ports[1].up);
     g_assert_cmpint(ib_link_client_poll(client, m), ==, 0);
 
-    /* Packets: fabric to node's port 2, with its eventfds. */
-    memory = ib_link_memory_map(f.fds[1][0], &problem);
+    /* Packets: fabric to node's port 2, with wake-ups. */
+    memory = ib_link_memory_map(f.fds[2], &problem);
     ib_ring_init_producer(&tx, &memory->to_node);
     memset(ib_ring_reserve(&tx), 0x42, 32);
     g_assert_true(ib_ring_consumer_sleep(&client->ports[2].rx));
     g_assert_true(ib_ring_commit(&tx, 32));
-    ib_link_kick(f.fds[1][1]);
-    g_assert_cmpint(read(client->ports[2].wake_self_fd, &count,
-                         sizeof(count)), ==, sizeof(count));
+    g_assert_false(has_kick(&client->wake));
+    ib_link_kick(&f.wake);
+    g_assert_true(has_kick(&client->wake));
+    g_assert_true(ib_link_unkick(&client->wake));
     g_assert_cmphex(ib_ring_peek(&client->ports[2].rx, &len)[31], ==, 0x42);
     g_assert_nonnull(ib_ring_reserve(&client->ports[2].tx));
-    ib_link_kick(client->ports[2].wake_peer_fd);
-    g_assert_cmpint(read(f.fds[1][2], &count, sizeof(count)), ==,
-                    sizeof(count));
+    ib_link_kick(&client->wake);
+    g_assert_true(has_kick(&f.wake));
     ib_link_memory_unmap(memory);
 
     /* Messages both ways, in two pieces. */
@@ -569,19 +669,21 @@ static void test_client_bad_fabric(void)
     } cases[] = {
         { REFUSES, "the fabric refused 'hosta': host 'hosta' is not in the "
                    "topology" },
-        { WRONG_VERSION, "the fabric speaks link version 9, we 1: update the "
+        { WRONG_VERSION, "the fabric speaks link version 9, we 2: update the "
                          "older one" },
-        { FEW_FDS, "WELCOME for 2 ports with 5 descriptors; 'hosta' has 2 "
-                   "ports and needs 6" },
-        { OTHER_PORTS, "WELCOME for 1 ports with 3 descriptors; 'hosta' has "
-                       "2 ports and needs 6" },
-        { UNSEALED, "port 2 of 'hosta': port memory is not sealed against "
+        { FEW_FDS, "link of 'hosta': WELCOME needs one descriptor for the "
+                   "wake-ups and one for each port, no more" },
+        { OTHER_PORTS, "WELCOME for 1 ports; 'hosta' has 2" },
+        { UNSEALED, "link of 'hosta': port memory is not sealed against "
                     "resizing" },
+        { NO_WAKE, "link of 'hosta': the wake-up descriptor is no unix "
+                   "stream socket" },
         { CLOSES, "the fabric closed the connection after HELLO" },
         { SILENT, "the fabric did not answer HELLO in time" },
         { JUNK, "the fabric broke the protocol: unknown message type" },
         { LINK_FIRST, "the fabric answered HELLO with LINK" },
-        { MANY_FDS, "WELCOME with more than 24 descriptors" },
+        { MANY_FDS, "link of 'hosta': WELCOME needs one descriptor for the "
+                    "wake-ups and one for each port, no more" },
     };
     IbLinkHello hello = hello_example();
 
@@ -665,6 +767,7 @@ int main(int argc, char **argv)
     g_test_add_func("/link/overfed", test_overfed);
     g_test_add_func("/link/memory", test_memory);
     g_test_add_func("/link/kicks", test_kicks);
+    g_test_add_func("/link/hostile-kicks", test_hostile_kicks);
     g_test_add_func("/link/client", test_client);
     g_test_add_func("/link/client-bad-fabric", test_client_bad_fabric);
     g_test_add_func("/link/client-bad-messages", test_client_bad_messages);
