@@ -160,6 +160,14 @@ void ib_timer_cancel(IbTimer *timer)
     }
 }
 
+void ib_clock_delay(IbClock *clock, int64_t ns)
+{
+    /* The same for each: the heap's order stays. */
+    for (size_t i = 1; i <= clock->armed; i++) {
+        clock->heap[i]->deadline_ns += ns;
+    }
+}
+
 unsigned ib_clock_run(IbClock *clock, unsigned max)
 {
     /* Read once: a timer that sets itself again must not keep us here. */

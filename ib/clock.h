@@ -57,6 +57,8 @@ int64_t ib_clock_now(IbClock *clock);
 int64_t ib_clock_deadline(const IbClock *clock);
 /* Fires at most @max timers that are due; returns how many it fired. */
 unsigned ib_clock_run(IbClock *clock, unsigned max);
+/* All timers that are armed become due by @ns later: their owner slept. */
+void ib_clock_delay(IbClock *clock, int64_t ns);
 /* Virtual clocks only: moves time to @now_ns (never backwards), fires none. */
 void ib_clock_set(IbClock *clock, int64_t now_ns);
 

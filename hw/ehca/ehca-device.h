@@ -21,6 +21,13 @@
  * therefore never asks for the big lock while it has the adapter's; it
  * collects interrupts (ehca_take_irqs()) after it has dropped it.
  *
+ * While the machine is stopped ("stop", a breakpoint of gdb, a snapshot) the
+ * adapter stands still with it: "stopped" is written with both locks held and
+ * looked at with either.  Then the engine does not run, so that nothing is
+ * written to guest memory; interrupts are kept; nothing is read from the
+ * fabric, and that it is gone is noted only.  Packets wait in the rings, the
+ * links stay as they were, and timers go on from where they were.
+ *
  * The adapter's lock is two mutexes, so that a thread that runs the engine
  * in a loop cannot keep a vCPU out: whoever wants the lock holds "next" while
  * he waits, and the loop must get "next" before it can have the lock again.
@@ -101,6 +108,8 @@ struct EhcaDevice {
     QemuMutex next, lock;
     EhcaAdapter *adapter;
     IbClock clock;
+    bool stopped;
+    int64_t stopped_ns;          /* since when */
     EhcaLink *link;              /* NULL: not attached */
     QSIMPLEQ_HEAD(, EhcaLink) retired;   /* for the thread to close */
     bool wake_broken;            /* the fabric shut its end of link down */
@@ -118,12 +127,16 @@ struct EhcaDevice {
     int work;                    /* atomic: run the engine */
     int asleep;                  /* atomic: needs the notifier to wake up */
 
+    /* Big lock held */
+    unsigned irqs_kept;          /* while stopped */
+
     /* Main loop only */
     QEMUBH *link_bh;
     EhcaLinkState link_state;
     IbLinkParser parser;
     EhcaLink *greeted;           /* HELLO is out, for WELCOME to wire */
     IbLinkFds fds;
+    bool link_lost;              /* while stopped: link is to be detached */
     GByteArray *out;
     guint out_watch;
     bool phys_sent[EHCA_MAX_PORTS + 1];
@@ -156,6 +169,8 @@ void ehca_thread_check_deadline(EhcaDevice *s);
 /* Before the engine exists, and after it may be spoken to. */
 void ehca_link_init(EhcaDevice *s);
 void ehca_link_start(EhcaDevice *s);
+/* The machine goes on; adapter's lock not held. */
+void ehca_link_resume(EhcaDevice *s);
 /* The fabric shut its wake-ups down; the adapter's thread, no lock. */
 void ehca_link_wake_broken(EhcaDevice *s, const EhcaLink *link);
 /* Adapter's lock held, any thread. */

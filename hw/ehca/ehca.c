@@ -26,6 +26,7 @@
 #include "hw/qdev-properties-system.h"
 #include "hw/resettable.h"
 #include "migration/blocker.h"
+#include "system/runstate.h"
 #include "system/system.h"
 
 #include <libfdt.h>
@@ -94,6 +95,10 @@ void ehca_device_unlock(EhcaDevice *s)
 
 void ehca_device_pulse(EhcaDevice *s, unsigned irqs)
 {
+    if (s->stopped) {
+        s->irqs_kept |= irqs;
+        return;
+    }
     if (irqs & EHCA_IRQ_EQ) {
         trace_ehca_irq(s->name, "EQ", s->config.ist_eq);
         qemu_irq_pulse(s->irqs[0]);
@@ -334,7 +339,33 @@ static void ehca_device_reset_hold(Object *obj, ResetType type)
     ehca_reset(s->adapter);
     /* Whatever was to be raised belonged to the machine of before. */
     (void)ehca_take_irqs(s->adapter);
+    s->irqs_kept = 0;
     ehca_device_unlock(s);
+    ehca_thread_wake(s);
+}
+
+/* Big lock held; vCPUs stand still before "stop" and after "cont". */
+static void ehca_device_vm_state(void *opaque, bool running, RunState state)
+{
+    EhcaDevice *s = opaque;
+
+    if (s->stopped == !running) {
+        return;
+    }
+    trace_ehca_vm_state(s->name, running ? "running" : "stopped");
+    ehca_device_lock(s);
+    s->stopped = !running;
+    if (running) {
+        ib_clock_delay(&s->clock, ib_clock_now(&s->clock) - s->stopped_ns);
+    } else {
+        s->stopped_ns = ib_clock_now(&s->clock);
+    }
+    ehca_device_unlock(s);
+    if (running) {
+        ehca_link_resume(s);
+        ehca_device_pulse(s, s->irqs_kept);
+        s->irqs_kept = 0;
+    }
     ehca_thread_wake(s);
 }
 
@@ -514,6 +545,8 @@ static void ehca_device_realize(DeviceState *dev, Error **errp)
 
     ehca_link_init(s);
     ib_clock_init_real(&s->clock);
+    s->stopped = !runstate_is_running();
+    s->stopped_ns = ib_clock_now(&s->clock);
     s->adapter = ehca_new(&s->config, &s->clock, &ehca_device_ops, s);
     if (!s->adapter) {
         /* As g_malloc() does. */
@@ -533,6 +566,7 @@ static void ehca_device_realize(DeviceState *dev, Error **errp)
     QLIST_INSERT_HEAD(&ehca_adapters, s, next_adapter);
     trace_ehca_realize(s->name, s->handle, s->config.galpa_base,
                        s->config.ist_eq, s->config.ist_neq);
+    qdev_add_vm_change_state_handler(dev, ehca_device_vm_state, s);
     ehca_thread_start(s);
     ehca_link_start(s);
 }

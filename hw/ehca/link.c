@@ -31,6 +31,8 @@
  * both (IBTA 14.2.5.6, PortState).  Nothing is taken from either while
  * EHCA_OUT_MAX bytes wait for a fabric that does not read.
  *
+ * While the machine is stopped nothing is read from the chardev.
+ *
  * Descriptors come with the first bytes of a message.  The chardev gives them
  * to whoever asks after a read, and closes what the next read finds unclaimed.
  */
@@ -132,6 +134,7 @@ static void ehca_link_detach(EhcaDevice *s)
     }
     ehca_link_retire(s, s->link);
     s->link = NULL;
+    s->link_lost = false;
     s->wake_broken = false;
 }
 
@@ -148,7 +151,9 @@ static void ehca_link_closed(EhcaDevice *s, const char *why)
     if (s->greeted) {
         ehca_link_retire(s, g_steal_pointer(&s->greeted));
     }
-    if (s->link) {
+    /* Ports that go down are told to the guest: not while it stands still. */
+    s->link_lost = s->link != NULL;
+    if (s->link_lost && !s->stopped) {
         ehca_link_detach(s);
     }
     ehca_device_unlock(s);
@@ -423,7 +428,7 @@ static int ehca_link_can_read(void *opaque)
 {
     EhcaDevice *s = opaque;
 
-    return ib_link_parser_want(&s->parser);
+    return s->stopped ? 0 : ib_link_parser_want(&s->parser);
 }
 
 static void ehca_link_read(void *opaque, const uint8_t *buf, int size)
@@ -488,6 +493,16 @@ static void ehca_link_chr_event(void *opaque, QEMUChrEvent event)
     case CHR_EVENT_MUX_OUT:
         break;
     }
+}
+
+void ehca_link_resume(EhcaDevice *s)
+{
+    if (s->link_lost) {
+        ehca_device_lock(s);
+        ehca_link_detach(s);
+        ehca_device_unlock(s);
+    }
+    qemu_chr_fe_accept_input(&s->chr);
 }
 
 void ehca_link_init(EhcaDevice *s)

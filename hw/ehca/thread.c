@@ -20,6 +20,8 @@
  * short step on the vCPU's thread, and wakes the adapter's thread only if
  * there is more to do or an earlier timer to wait for.
  *
+ * While the machine is stopped it sleeps on its notifier alone.
+ *
  * Descriptors of a link are closed and its rings unmapped by this thread
  * alone: it may be sleeping on them.
  */
@@ -70,7 +72,8 @@ void ehca_thread_doorbell(EhcaDevice *s, uint64_t offset, uint64_t value)
     unsigned irqs;
     bool done;
 
-    if (!qatomic_read(&s->asleep) || qemu_mutex_trylock(&s->lock)) {
+    if (s->stopped || !qatomic_read(&s->asleep) ||
+        qemu_mutex_trylock(&s->lock)) {
         ehca_mmio_write(s->adapter, offset, value);
         return;
     }
@@ -126,7 +129,7 @@ static bool ehca_thread_prepare_sleep(EhcaDevice *s, EhcaSleep *on)
     bool sleep;
 
     ehca_device_lock(s);
-    on->link = s->wake_broken ? NULL : s->link;
+    on->link = s->stopped || s->wake_broken ? NULL : s->link;
     on->fds[0] = (struct pollfd) {
         .fd = event_notifier_get_fd(&s->wake),
         .events = POLLIN,
@@ -136,7 +139,8 @@ static bool ehca_thread_prepare_sleep(EhcaDevice *s, EhcaSleep *on)
         .fd = on->link ? on->link->wake.self_fd : -1,
         .events = POLLIN,
     };
-    s->sleeps_until_ns = ehca_deadline(s->adapter);
+    s->sleeps_until_ns = s->stopped ? IB_CLOCK_NEVER
+                                    : ehca_deadline(s->adapter);
     on->forever = s->sleeps_until_ns == IB_CLOCK_NEVER;
     if (!on->forever) {
         ns = MAX(0, s->sleeps_until_ns - ib_clock_now(&s->clock));
@@ -147,7 +151,8 @@ static bool ehca_thread_prepare_sleep(EhcaDevice *s, EhcaSleep *on)
     /* asleep before work: pairs with ehca_thread_wake(). */
     smp_mb();
     sleep = !qatomic_read(&s->work) && QSIMPLEQ_EMPTY(&s->retired) &&
-            (on->forever || ns) && ehca_prepare_sleep(s->adapter);
+            (on->forever || ns) &&
+            (s->stopped || ehca_prepare_sleep(s->adapter));
     if (!sleep) {
         qatomic_set(&s->asleep, 0);
     }
@@ -173,7 +178,7 @@ static void *ehca_thread(void *opaque)
         smp_mb();
         ehca_device_lock(s);
         ehca_thread_close_retired(s);
-        more = ehca_run(s->adapter, EHCA_RUN_BUDGET);
+        more = !s->stopped && ehca_run(s->adapter, EHCA_RUN_BUDGET);
         ehca_device_unlock(s);
 
         irqs = ehca_take_irqs(s->adapter);

@@ -140,6 +140,10 @@ class Options(unittest.TestCase):
         with Qemu() as qemu:
             with self.assertRaisesRegex(QemuError, "ehca"):
                 qemu.qmp("migrate", uri="exec:cat >/dev/null")
+            said = qemu.qmp("human-monitor-command",
+                            **{"command-line": "savevm x"})
+            self.assertIn("ehca", said)
+            self.assertIn("cannot be saved", said)
 
     def test_one_port(self) -> None:
         with Qemu([{"id": "hca0", "ports": 1}]) as qemu:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import unittest
 
 import abi
@@ -226,6 +227,75 @@ class Loop(WithPort):
                         struct.unpack_from(">Q", cqe)[0] == i)
             self.assertTrue(eventually(look, 10), i)
             self.qemu.writeq(self.scq.regs + abi.CQX_FECA, 1)
+
+    def test_stopped(self) -> None:
+        """While the machine is stopped nothing of the guest's changes."""
+        data = os.urandom(4096)
+        port = self.fabric.ports[1]
+        self.qemu.write(self.src, data)
+        self.qemu.qmp("stop")
+        # A doorbell, a packet that wants an answer, a cable that is pulled.
+        self.a.post_send(self.left, 1, abi.OP_WRITE, self.src,
+                         self.src_mr.lkey, 4096, self.dst, self.dst_mr.rkey)
+        self.fabric.put_packet(1, wire.mad_packet(wire.directed_smp(
+            wire.METHOD_GET, wire.ATTR_NODE_INFO, 0, 77), 0xffff, 0xffff,
+            15, 0))
+        self.fabric.link(2, True)
+        self.assertIsNone(port.receive(0.5))
+        self.assertEqual(self.a.port(2)["state"], abi.PORT_DOWN)
+        self.assertEqual(self.qemu.read(self.dst, 4096), bytes(4096))
+        self.assertEqual(self.a.cqe(self.scq, 0)[0x3b], 0)
+        self.assertEqual(self.qemu.irqs, [])
+        self.qemu.qmp("cont")
+        self.assertEqual(self.status(self.wait_cqe(self.scq, 0)), 0)
+        self.assertEqual(self.qemu.read(self.dst, 4096), data)
+        answer = port.receive()
+        assert answer is not None
+        self.assertEqual(wire.smp_of(answer)["tid"], 77)
+        self.assertTrue(eventually(
+            lambda: self.a.port(2)["state"] == abi.PORT_INIT))
+
+    def test_stopped_and_fabric_dies(self) -> None:
+        """That its cables are pulled the guest learns when it goes on."""
+        neq = self.a.neq
+        before = self.a.eqe(neq, 1)
+        self.assertEqual(before >> 63, 0)
+        self.qemu.qmp("stop")
+        self.fabric.hang_up()
+        self.connect()
+        self.fabric.hang_up()
+        self.connect()
+        time.sleep(0.3)
+        self.assertEqual(self.a.port(1)["state"], abi.PORT_ACTIVE)
+        self.assertEqual(self.a.eqe(neq, 1), before)
+        self.qemu.qmp("cont")
+        # 29.1: port 1 unavailable.
+        self.assertTrue(eventually(
+            lambda: self.a.eqe(neq, 1) == 0xB001000000000000))
+        self.assertTrue(self.qemu.wait_irq("IRQ raise 1"))
+        self.assertTrue(self.connected())
+        for _ in range(2):
+            self.assertEqual(self.fabric.expect(wire.PHYS)[1][0], 1)
+
+    def test_stopped_timers(self) -> None:
+        """Time in which the machine is stopped runs out for nobody."""
+        self.assertEqual(self.a.modify_qp(self.left, state=abi.RESET), 0)
+        self.left.sq_next = self.left.rq_next = 0
+        self.a.connect(self.left, 0x123456, 999)
+        port = self.fabric.ports[1]
+        self.a.post_send(self.left, 1, abi.OP_WRITE, self.src,
+                         self.src_mr.lkey, 64, self.dst, self.dst_mr.rkey)
+        self.assertIsNotNone(port.receive())
+        self.qemu.qmp("stop")
+        while port.receive(0.1) is not None:
+            pass
+        # All its retries would fit in there several times.
+        self.assertIsNone(port.receive(2))
+        self.qemu.qmp("cont")
+        self.assertIsNotNone(port.receive(), "it goes on asking")
+        while self.a.cqe(self.scq, 0)[0x3b] & 0x80 == 0:
+            port.receive(0.01)
+        self.expect_error(0x08)
 
     def expect_error(self, code: int) -> None:
         """The first send ends so, its QP is in ERR."""

@@ -190,6 +190,39 @@ static void test_against_sort(void)
     g_array_unref(log);
 }
 
+/* Time that does not count: everything is due as much later, in order. */
+static void test_delay(void)
+{
+    GArray *log = g_array_new(FALSE, FALSE, sizeof(unsigned));
+    IbClock clock;
+    Probe p[4];
+
+    ib_clock_init_virtual(&clock);
+    for (unsigned i = 0; i < 4; i++) {
+        probe_init(&p[i], &clock, i, log);
+        if (i < 3) {
+            ib_timer_set(&p[i].timer, 30 - 10 * i);
+        }
+    }
+    ib_clock_set(&clock, 1000);
+    ib_clock_delay(&clock, 995);
+    g_assert_false(ib_timer_armed(&p[3].timer));
+    g_assert_cmpint(ib_clock_deadline(&clock), ==, 1005);
+    g_assert_cmpuint(ib_clock_run(&clock, 4), ==, 0);
+    ib_timer_set(&p[3].timer, 1010);
+    ib_clock_set(&clock, 1015);
+    g_assert_cmpuint(ib_clock_run(&clock, 4), ==, 3);
+    assert_log(log, (const unsigned[]) { 2, 3, 1 }, 3);
+    ib_clock_set(&clock, 1025);
+    g_assert_cmpuint(ib_clock_run(&clock, 4), ==, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        ib_timer_fini(&p[i].timer);
+    }
+    ib_clock_delay(&clock, 1);
+    ib_clock_fini(&clock);
+    g_array_unref(log);
+}
+
 static void test_real(void)
 {
     GArray *log = g_array_new(FALSE, FALSE, sizeof(unsigned));
@@ -226,6 +259,7 @@ int main(int argc, char **argv)
     g_test_add_func("/clock/order", test_order);
     g_test_add_func("/clock/callbacks", test_callbacks);
     g_test_add_func("/clock/against-sort", test_against_sort);
+    g_test_add_func("/clock/delay", test_delay);
     g_test_add_func("/clock/real", test_real);
     g_test_add_func("/clock/timeout-codes", test_timeout_codes);
     return g_test_run();
