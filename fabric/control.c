@@ -6,7 +6,8 @@
  * newline behind them is not needed) and gets one reply each, in order, and
  * every event.  All output goes through a buffer of the client; one that does
  * not read until CLIENT_OUT_MAX has gathered is disconnected, so that it
- * holds up neither the others nor the fabric.
+ * holds up neither the others nor the fabric.  When all places are taken, a
+ * client of the process that has the most makes room for a new one.
  */
 #include <errno.h>
 #include <glib-unix.h>
@@ -23,6 +24,7 @@
 
 typedef struct Client {
     Control *control;
+    Guest guest;
     int fd;
     guint in_source, out_source;
     GString *in, *out;
@@ -33,8 +35,8 @@ typedef struct Client {
 
 struct Control {
     Daemon *daemon;
-    int listen_fd;
-    guint listen_source, bury_source;
+    Listener *listener;
+    guint bury_source;
     GPtrArray *clients;
 };
 
@@ -153,6 +155,7 @@ static void client_input(Client *client, const char *data, size_t len)
 
         g_string_append_c(client->in, data[i]);
         if (json_framer_byte(&client->framer, data[i])) {
+            client->guest.spoke = true;
             reply = command_execute(daemon, client->in->str,
                                     client->in->len);
             client_send(client, reply);
@@ -190,17 +193,42 @@ static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
     return G_SOURCE_CONTINUE;
 }
 
-static gboolean on_connection(gint fd, GIOCondition condition,
-                              gpointer opaque)
+/* False: the new one must go. */
+static bool make_room(Control *control)
+{
+    const Guest *guests[MAX_CLIENTS];
+    Client *client;
+    int who;
+
+    if (control->clients->len < MAX_CLIENTS) {
+        return true;
+    }
+    for (unsigned i = 0; i < MAX_CLIENTS; i++) {
+        client = g_ptr_array_index(control->clients, i);
+        if (client->dead) {
+            client_free(client);
+            return true;
+        }
+        guests[i] = &client->guest;
+    }
+    who = guest_who_goes(guests, MAX_CLIENTS);
+    if (who < 0) {
+        return false;
+    }
+    client = g_ptr_array_index(control->clients, who);
+    client_send(client, "{\"error\": {\"class\": \"GenericError\", \"desc\": "
+                "\"64 clients are connected, most of them by this process; "
+                "the connection is closed\"}}");
+    client_free(client);
+    return true;
+}
+
+static void come(void *opaque, int client_fd)
 {
     Control *control = opaque;
-    int client_fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     Client *client;
 
-    if (client_fd < 0) {
-        return G_SOURCE_CONTINUE;
-    }
-    if (control->clients->len == MAX_CLIENTS) {
+    if (!make_room(control)) {
         static const char sorry[] =
             "{\"error\": {\"class\": \"GenericError\", \"desc\": "
             "\"64 clients are connected already; close one\"}}\r\n";
@@ -210,11 +238,12 @@ static gboolean on_connection(gint fd, GIOCondition condition,
             /* It will see the connection close. */
         }
         close(client_fd);
-        return G_SOURCE_CONTINUE;
+        return;
     }
     client = g_new0(Client, 1);
     client->control = control;
     client->fd = client_fd;
+    guest_init(&client->guest, client_fd);
     client->in = g_string_new(NULL);
     client->out = g_string_new(NULL);
     client->in_source = g_unix_fd_add(client_fd, G_IO_IN | G_IO_HUP,
@@ -223,7 +252,6 @@ static gboolean on_connection(gint fd, GIOCondition condition,
     client_send(client, "{\"QMP\": {\"version\": {\"ehca-fabric\": \""
                 FABRIC_VERSION "\", \"package\": \"ehcalab\"}, "
                 "\"capabilities\": []}}");
-    return G_SOURCE_CONTINUE;
 }
 
 Control *control_new(Daemon *daemon, int listen_fd)
@@ -231,10 +259,8 @@ Control *control_new(Daemon *daemon, int listen_fd)
     Control *control = g_new0(Control, 1);
 
     control->daemon = daemon;
-    control->listen_fd = listen_fd;
     control->clients = g_ptr_array_new();
-    control->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
-                                           control);
+    control->listener = listener_new(listen_fd, come, control);
     return control;
 }
 
@@ -243,7 +269,7 @@ void control_free(Control *control)
     if (!control) {
         return;
     }
-    g_source_remove(control->listen_source);
+    listener_free(control->listener);
     if (control->bury_source) {
         g_source_remove(control->bury_source);
     }

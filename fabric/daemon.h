@@ -6,7 +6,7 @@
  *   events.c   events as JSON lines, and the last of them
  *   control.c  clients of the control socket
  *   command.c  what they can ask for
- *   sockets.c  unix sockets that a dead daemon may have left behind
+ *   sockets.c  unix sockets: listening, and who may stay when many come
  *
  * Everything here runs in the main context; what belongs to the forwarding
  * thread is reached through runner_call() (runner.h).
@@ -51,6 +51,25 @@ typedef struct Daemon {
 int socket_listen(const char *path, const char *what, char **error);
 /* Removes @path if it is still the socket @fd. */
 void socket_unlisten(int fd, const char *path);
+
+/* Takes connections and hands each to @come, which owns it then. */
+typedef struct Listener Listener;
+Listener *listener_new(int fd, void (*come)(void *opaque, int fd),
+                       void *opaque);
+void listener_free(Listener *listener);
+
+/* What decides who goes when a house is full. */
+typedef struct Guest {
+    uid_t uid;
+    pid_t pid;
+    bool spoke;                      /* it did what one connects for */
+} Guest;
+void guest_init(Guest *guest, int fd);
+/*
+ * Of @num guests, in the order in which they came, the one that must make
+ * room for another; -1: all have better reasons to be here.
+ */
+int guest_who_goes(const Guest *const *guests, unsigned num);
 
 /* links.c */
 Links *links_new(Daemon *daemon, int listen_fd);

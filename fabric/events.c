@@ -4,8 +4,11 @@
  * the control socket and kept, the last EVENTS_KEPT of them or fewer that
  * make EVENTS_KEPT_BYTES, for those who come later.
  */
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fabric/daemon.h"
 
@@ -15,6 +18,18 @@ typedef struct KeptEvent {
     int node_event;                  /* node of a NODE_EVENT, else -1 */
 } KeptEvent;
 
+/*
+ * NODE_ERRORs of a host in a second of the clock; the rest is counted.  What
+ * a host does wrong must not push out what others do right.
+ */
+#define ERRORS_TOLD 20
+
+typedef struct ErrorLimit {
+    int64_t second_ns;
+    unsigned told;
+    uint64_t suppressed;
+} ErrorLimit;
+
 struct Events {
     Daemon *daemon;
     KeptEvent kept[EVENTS_KEPT];     /* by seq % EVENTS_KEPT */
@@ -22,6 +37,7 @@ struct Events {
     uint64_t next_seq;               /* the first one is 1 */
     size_t kept_bytes;
     uint64_t lost_told;
+    ErrorLimit *errors;              /* by node + 1; 0: of strangers */
 };
 
 static JsonBuilder *begin(const char *name)
@@ -252,16 +268,42 @@ const char *events_node_event(Events *events, int node, unsigned port,
     return NULL;
 }
 
+/* For who started us by hand; a terminal or pipe that is full gets none. */
+static void log_line(const char *who, const char *why)
+{
+    struct pollfd pfd = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    if (poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLOUT)) {
+        dprintf(STDERR_FILENO, "ehca-fabric: %s: %.1000s\n", who, why);
+    }
+}
+
 void events_node_error(Events *events, int node, const char *why)
 {
     Daemon *daemon = events->daemon;
-    JsonBuilder *b = begin("NODE_ERROR");
+    const char *name = node >= 0 ? daemon->topology->nodes[node].name : NULL;
+    ErrorLimit *limit = &events->errors[node + 1];
+    int64_t now = ib_clock_now(&daemon->clock);
+    JsonBuilder *b;
 
-    if (node >= 0) {
-        json_add_string(b, "node", daemon->topology->nodes[node].name);
+    if (now - limit->second_ns >= IB_SEC) {
+        limit->second_ns = now;
+        limit->told = 0;
+    }
+    if (limit->told == ERRORS_TOLD) {
+        limit->suppressed++;
+        return;
+    }
+    limit->told++;
+    b = begin("NODE_ERROR");
+    if (name) {
+        json_add_string(b, "node", name);
     }
     json_add_string(b, "why", why);
-    end(events, b, ib_clock_now(&daemon->clock), -1);
+    json_add_int(b, "suppressed", limit->suppressed);
+    limit->suppressed = 0;
+    end(events, b, now, -1);
+    log_line(name ? name : "a host that did not join", why);
 }
 
 void events_capture(Events *events, const char *file, const char *what,
@@ -310,6 +352,7 @@ Events *events_new(Daemon *daemon)
     Events *events = g_new0(Events, 1);
 
     events->daemon = daemon;
+    events->errors = g_new0(ErrorLimit, daemon->topology->num_nodes + 1);
     events->first_seq = events->next_seq = 1;
     return events;
 }
@@ -320,6 +363,7 @@ void events_free(Events *events)
         for (unsigned i = 0; i < EVENTS_KEPT; i++) {
             g_free(events->kept[i].line);
         }
+        g_free(events->errors);
         g_free(events);
     }
 }

@@ -14,7 +14,9 @@
  *
  * LINK messages follow the link words of runner.h: when the socket takes no
  * more, they wait in there, so nothing grows.  A peer that sends more than
- * PEER_MESSAGES a second is not read for the rest of it.
+ * PEER_MESSAGES a second is not read for the rest of it, one that joins more
+ * than JOINS times a second is refused until it is over.  Of MAX_STRANGERS who
+ * have not said HELLO yet one makes room for the next who comes.
  */
 #include <errno.h>
 #include <glib-unix.h>
@@ -29,9 +31,11 @@
 #define PEER_READS 64                /* reads before others have a turn */
 #define PEER_MESSAGES 2000           /* a second */
 #define BAD_EVENTS_TOLD 10           /* NODE_ERRORs about a host's EVENTs */
+#define JOINS 20                     /* of a host in a second */
 
 typedef struct Peer {
     Links *links;
+    Guest guest;
     int fd;
     guint in_source, out_source, timeout_source, pause_source;
     IbLinkParser parser;
@@ -48,12 +52,18 @@ typedef struct Peer {
     unsigned bad_events;
 } Peer;
 
+/* How often a host of the topology joined in this second. */
+typedef struct JoinCount {
+    int64_t second_ns;
+    unsigned joins;
+} JoinCount;
+
 struct Links {
     Daemon *daemon;
-    int listen_fd;
-    guint listen_source;
-    GPtrArray *peers;
+    Listener *listener;
+    GPtrArray *peers;                /* in the order in which they came */
     unsigned strangers;
+    JoinCount *joins;                /* by node */
 };
 
 static const char *peer_name(const Peer *peer)
@@ -333,6 +343,17 @@ static void bury_dead(Links *links, int node)
     }
 }
 
+static bool joins_too_often(Links *links, int node)
+{
+    JoinCount *count = &links->joins[node];
+    int64_t now = ib_clock_now(&links->daemon->clock);
+
+    if (now - count->second_ns >= IB_SEC) {
+        *count = (JoinCount) { .second_ns = now };
+    }
+    return count->joins == JOINS;
+}
+
 /* False: the peer is no more. */
 static bool join(Peer *peer, const IbLinkHello *hello)
 {
@@ -355,6 +376,10 @@ static bool join(Peer *peer, const IbLinkHello *hello)
         error = g_strdup_printf("%s says it is not a channel adapter; "
                                 "switches are made by the topology",
                                 hello->name);
+    } else if (node >= 0 && joins_too_often(links, node)) {
+        error = g_strdup_printf("%s joins more than %d times a second; let "
+                                "it wait between its tries", hello->name,
+                                JOINS);
     } else {
         if (node >= 0) {
             bury_dead(links, node);
@@ -372,6 +397,7 @@ static bool join(Peer *peer, const IbLinkHello *hello)
         }
     }
     if (good) {
+        links->joins[node].joins++;
         links->strangers--;
         remove_source(&peer->timeout_source);
         good = send_welcome(peer, fds);
@@ -533,23 +559,38 @@ static gboolean on_handshake_timeout(gpointer opaque)
     return G_SOURCE_REMOVE;
 }
 
-static gboolean on_connection(gint fd, GIOCondition condition,
-                              gpointer opaque)
+static void make_room(Links *links)
+{
+    const Guest *guests[MAX_STRANGERS];
+    Peer *strangers[MAX_STRANGERS];
+    unsigned num = 0;
+
+    if (links->strangers < MAX_STRANGERS) {
+        return;
+    }
+    for (unsigned i = 0; i < links->peers->len; i++) {
+        Peer *peer = g_ptr_array_index(links->peers, i);
+
+        if (peer->node < 0) {
+            strangers[num] = peer;
+            guests[num++] = &peer->guest;
+        }
+    }
+    peer_fail(strangers[guest_who_goes(guests, num)],
+              "too many connections have not said HELLO; this is the oldest "
+              "of the process that has the most");
+}
+
+static void come(void *opaque, int peer_fd)
 {
     Links *links = opaque;
-    int peer_fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     Peer *peer;
 
-    if (peer_fd < 0) {
-        return G_SOURCE_CONTINUE;
-    }
-    if (links->strangers == MAX_STRANGERS) {
-        close(peer_fd);
-        return G_SOURCE_CONTINUE;
-    }
+    make_room(links);
     peer = g_new0(Peer, 1);
     peer->links = links;
     peer->fd = peer_fd;
+    guest_init(&peer->guest, peer_fd);
     peer->node = -1;
     peer->rn.runner = links->daemon->runner;
     peer->rn.wake = (IbLinkWake) { -1, -1, -1 };
@@ -560,7 +601,6 @@ static gboolean on_connection(gint fd, GIOCondition condition,
                                          peer);
     links->strangers++;
     g_ptr_array_add(links->peers, peer);
-    return G_SOURCE_CONTINUE;
 }
 
 void links_sync(Links *links)
@@ -592,10 +632,9 @@ Links *links_new(Daemon *daemon, int listen_fd)
     Links *links = g_new0(Links, 1);
 
     links->daemon = daemon;
-    links->listen_fd = listen_fd;
     links->peers = g_ptr_array_new();
-    links->listen_source = g_unix_fd_add(listen_fd, G_IO_IN, on_connection,
-                                         links);
+    links->joins = g_new0(JoinCount, daemon->topology->num_nodes);
+    links->listener = listener_new(listen_fd, come, links);
     return links;
 }
 
@@ -604,10 +643,11 @@ void links_free(Links *links)
     if (!links) {
         return;
     }
-    g_source_remove(links->listen_source);
+    listener_free(links->listener);
     while (links->peers->len) {
         peer_free(g_ptr_array_index(links->peers, 0));
     }
     g_ptr_array_free(links->peers, true);
+    g_free(links->joins);
     g_free(links);
 }

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fabric/daemon.h"
@@ -159,6 +160,17 @@ static int serve(const Options *options, Topology *topology, int link_fd,
     return result;
 }
 
+/* Three of a host, and some: the usual soft limit is for few hosts. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static int run(const Options *options)
 {
     Topology *topology;
@@ -171,6 +183,7 @@ static int run(const Options *options)
         g_free(error);
         return EXIT_USAGE;
     }
+    raise_descriptors();
     link_fd = socket_listen(options->socket, "link socket", &error);
     if (link_fd < 0) {
         result = complain(EXIT_START, "%s", error);

@@ -335,7 +335,7 @@ static IbLinkHello hello_of(const char *name, unsigned ports)
 {
     IbLinkHello hello = {
         .version = IB_LINK_VERSION, .num_ports = ports,
-        .node_type = IB_NODE_CA, .node_guid = g_str_hash(name),
+        .node_type = IB_NODE_CA, .node_guid = (uint64_t)g_str_hash(name) << 8,
     };
 
     for (unsigned p = 0; p < ports; p++) {
@@ -948,6 +948,133 @@ static void test_slow_client(void)
     rig_fini(&rig);
 }
 
+/* A process with @num connections to @path that says nothing and stays. */
+static pid_t silent_crowd(const char *path, unsigned num)
+{
+    int ready[2];
+    pid_t child;
+    char byte;
+
+    g_assert_cmpint(pipe(ready), ==, 0);
+    child = fork();
+    if (child == 0) {
+        die_with_us(NULL);
+        for (unsigned i = 0; i < num; i++) {
+            if (connect_to(path) < 0) {
+                _exit(1);
+            }
+        }
+        if (write(ready[1], "x", 1) != 1) {
+            _exit(1);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    close(ready[1]);
+    g_assert_cmpint(read(ready[0], &byte, 1), ==, 1);
+    close(ready[0]);
+    return child;
+}
+
+static void end_crowd(pid_t child)
+{
+    kill(child, SIGKILL);
+    g_assert_cmpint(waitpid(child, NULL, 0), ==, child);
+}
+
+/* Strangers who take all places and say nothing: others come in at once. */
+static void test_strangers(void)
+{
+    IbLinkClient *a, *b;
+    pid_t crowd;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    crowd = silent_crowd(rig.socket, 100);
+    await(rig.control, "NODE_ERROR", NULL, NULL);
+    a = join(&rig, "a", 1);
+    b = join(&rig, "b", 2);
+    await_link(a, 1, true);
+    await_link(b, 1, true);
+    end_crowd(crowd);
+    ib_link_client_close(a);
+    ib_link_client_close(b);
+    rig_fini(&rig);
+}
+
+/* The same at the control socket, for those who are there and who come. */
+static void test_control_crowd(void)
+{
+    Control *other;
+    pid_t crowd;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    crowd = silent_crowd(rig.control_path, 200);
+    good(rig.control, "{\"execute\":\"list\"}");
+    other = control_open(rig.control_path);
+    good(other, "{\"execute\":\"restore\",\"arguments\":{\"cable\":"
+         "\"cb\"}}");
+    await(rig.control, "CABLE", "cable", "cb");
+    end_crowd(crowd);
+    control_close(other);
+    rig_fini(&rig);
+}
+
+/* Who does wrong again and again is told of a few times, and counted. */
+static void test_error_flood(void)
+{
+    enum { FLOOD = 200 };
+    IbLinkClient *b;
+    JsonObject *data;
+    uint64_t told = 0, counted = 0;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    for (unsigned i = 0; i < FLOOD; i++) {
+        not_joined(&rig, "eve", 1, "'eve' is not there");
+    }
+    /* A second later the rest is told as a number. */
+    do {
+        g_usleep(50000);
+        not_joined(&rig, "mallory", 1, "'mallory' is not there");
+        good(rig.control, "{\"execute\":\"query-version\"}");
+        told = counted = 0;
+        for (unsigned i = 0; i < rig.control->events->len; i++) {
+            data = event_data(rig.control->events->pdata[i], "NODE_ERROR");
+            if (data && strstr(json_object_get_string_member(data, "why"),
+                               "eve")) {
+                told++;
+            }
+            if (data) {
+                counted += json_object_get_int_member(data, "suppressed");
+            }
+        }
+    } while (!counted);
+    g_assert_cmpuint(told, <, FLOOD);
+    g_assert_cmpuint(told + counted, >=, FLOOD);
+
+    /* Joining and leaving: after some times it has to wait. */
+    for (unsigned i = 0; ; i++) {
+        IbLinkHello hello = hello_of("a", 1);
+        char *error;
+        IbLinkClient *a = ib_link_client_connect(rig.socket, &hello,
+                                                 PATIENCE_MS, &error);
+
+        if (!a) {
+            g_assert_nonnull(strstr(error, "a joins more than 20 times"));
+            free(error);
+            break;
+        }
+        ib_link_client_close(a);
+        g_assert_cmpuint(i, <, 10000);
+    }
+    b = join(&rig, "b", 2);
+    ib_link_client_close(b);
+    rig_fini(&rig);
+}
+
 /* Bytes without sense to both sockets; the daemon goes on. */
 static void test_garbage(void)
 {
@@ -1449,6 +1576,9 @@ int main(int argc, char **argv)
     g_test_add_func("/daemon/node-events", test_node_events);
     g_test_add_func("/daemon/many-node-events", test_many_node_events);
     g_test_add_func("/daemon/slow-client", test_slow_client);
+    g_test_add_func("/daemon/strangers", test_strangers);
+    g_test_add_func("/daemon/control-crowd", test_control_crowd);
+    g_test_add_func("/daemon/error-flood", test_error_flood);
     g_test_add_func("/daemon/garbage", test_garbage);
     g_test_add_func("/daemon/broken-ring", test_broken_ring);
     g_test_add_func("/daemon/hostile-wake", test_hostile_wake);
