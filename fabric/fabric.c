@@ -389,6 +389,66 @@ void fabric_free(Fabric *fabric)
 
 /* Hosts. */
 
+/* Which node or port but those of @except has @guid; NULL: none. */
+static char *guid_owner(const Fabric *fabric, const FabricNode *except,
+                        uint64_t guid)
+{
+    for (unsigned i = 0; i < fabric->num_nodes; i++) {
+        const FabricNode *other = &fabric->nodes[i];
+        bool here = other->sw || other->attached;
+
+        if (other == except) {
+            continue;
+        }
+        /* One that is not here yet may have its GUID from the topology. */
+        if (guid == (here ? other->guid : other->topology->guid)) {
+            return g_strdup(other->topology->name);
+        }
+        for (unsigned p = 1; other->attached &&
+                             p <= other->topology->num_ports; p++) {
+            if (guid == other->port_guids[p - 1]) {
+                return g_strdup_printf("%s/%u", other->topology->name, p);
+            }
+        }
+    }
+    return NULL;
+}
+
+/*
+ * A GUID is one thing's only (IBTA chapter 4), but that a node may share one
+ * with a port of its own.
+ */
+static char *guid_error(const Fabric *fabric, const FabricNode *node,
+                        const IbLinkHello *hello)
+{
+    const char *name = node->topology->name;
+
+    for (unsigned p = 0; p <= hello->num_ports; p++) {
+        uint64_t guid = p ? hello->port_guids[p - 1] : hello->node_guid;
+        char *whose = guid_owner(fabric, node, guid), *error;
+
+        for (unsigned k = 1; k < p && !whose; k++) {
+            if (guid == hello->port_guids[k - 1]) {
+                whose = g_strdup_printf("%s/%u", name, k);
+            }
+        }
+        if (guid && whose) {
+            char *who = p ? g_strdup_printf("%s/%u", name, p)
+                          : g_strdup(name);
+
+            error = g_strdup_printf("%s has GUID 0x%016" G_GINT64_MODIFIER
+                                    "x, which is %s's; GUIDs are unique: "
+                                    "give one of them another", who, guid,
+                                    whose);
+            g_free(who);
+            g_free(whose);
+            return error;
+        }
+        g_free(whose);
+    }
+    return NULL;
+}
+
 /* NULL, or why this host may not join. */
 static char *attach_error(const Fabric *fabric, const IbLinkHello *hello,
                           int *index)
@@ -436,18 +496,7 @@ static char *attach_error(const Fabric *fabric, const IbLinkHello *hello,
                                hello->node_guid, topology->file, wanted->line,
                                wanted->guid);
     }
-    for (unsigned i = 0; i < fabric->num_nodes; i++) {
-        const FabricNode *other = &fabric->nodes[i];
-
-        if ((other->sw || other->attached) &&
-            other->guid == hello->node_guid) {
-            return g_strdup_printf("%s has GUID 0x%016" G_GINT64_MODIFIER
-                                   "x, which is %s's; GUIDs are unique",
-                                   wanted->name, hello->node_guid,
-                                   other->topology->name);
-        }
-    }
-    return NULL;
+    return guid_error(fabric, &fabric->nodes[*index], hello);
 }
 
 bool fabric_node_attach(Fabric *fabric, const IbLinkHello *hello,

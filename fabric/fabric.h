@@ -206,7 +206,7 @@ void fabric_free(Fabric *fabric);
  * formatted rings, mapped until after fabric_node_detach().  False and a
  * sentence in *error (g_free()) if the topology does not know the name or
  * wants another number of ports or GUID, if the host is there already or if
- * another host uses its GUID.  All ports are disabled at first.
+ * another node uses one of its GUIDs.  All ports are disabled at first.
  */
 bool fabric_node_attach(Fabric *fabric, const IbLinkHello *hello,
                         IbLinkPortMemory *const *memory, void *node_opaque,

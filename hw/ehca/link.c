@@ -165,8 +165,10 @@ static void ehca_link_closed(EhcaDevice *s, const char *why)
 static void ehca_link_give_up(EhcaDevice *s, const char *why)
 {
     if (g_strcmp0(s->refusal, why)) {
-        warn_report("%s: no link with the fabric as node '%s': %s",
-                    s->name, s->node, why);
+        /* What HELLO said, by the properties that made it so. */
+        error_report("%s: no link with the fabric as node=%s,node-guid=0x%016"
+                     PRIx64 ",ports=%u: %s", s->name, s->node, s->node_guid,
+                     s->num_ports, why);
         g_free(s->refusal);
         s->refusal = g_strdup(why);
     }

@@ -262,5 +262,40 @@ class Lab(unittest.TestCase):
         self.wait_active()
 
 
+class SameGuid(unittest.TestCase):
+    """Two hosts with one GUID: the second is refused, both sides say why."""
+
+    def test_same_guid(self) -> None:
+        if not FABRIC.exists():
+            self.skipTest(f"{FABRIC} is not built; scripts/setup host")
+        with tempfile.TemporaryDirectory(prefix="ehca-fabric-") as name:
+            path = Path(name)
+            topology = path / "t.topo"
+            topology.write_text("host alice ports=2\nhost bob ports=2\n"
+                                "cable ab alice/1 bob/1\n")
+            fabric = Daemon(path / "log", FABRIC, "-t", topology, "-s",
+                            path / "link", "-c", path / "control")
+            self.addCleanup(fabric.kill)
+            adapters = []
+            extra = []
+            for host, guid in (("alice", 0x100), ("bob", 0x102)):
+                extra += ["-chardev", f"socket,id={host}-link,path={path}/"
+                          "link,reconnect-ms=50"]
+                adapters.append({"id": host, "chardev": f"{host}-link",
+                                 "node": host, "node-guid": hex(guid)})
+            with Qemu(adapters, extra) as qemu:
+                def linked() -> list[str]:
+                    return [qemu.qom_get("link", host)
+                            for host in ("alice", "bob")]
+                self.assertTrue(eventually(
+                    lambda: "connected" in linked() and
+                    any("GUIDs are unique" in link for link in linked())))
+                for log in (qemu.log(), fabric.log.read_text()):
+                    self.assertRegex(log, "(alice|bob).* has GUID "
+                                     "0x0000000000000102, which is "
+                                     "(alice|bob).*'s; GUIDs are unique")
+                self.assertIn(",node-guid=0x", qemu.log())
+
+
 if __name__ == "__main__":
     unittest.main()

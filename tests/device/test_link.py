@@ -94,6 +94,8 @@ class Handshake(WithFabric):
             self.assertTrue(self.fabric.hung_up())
             self.fabric.hang_up()
         log = self.qemu.log()
+        # Which properties said what the fabric does not like.
+        self.assertIn("node=alice,node-guid=0x0002550011223300,ports=2:", log)
         self.assertEqual(log.count("no host 'alice' in the topology"), 1,
                          "said once, however often it tries")
         self.assertNotIn("\x1b", log)

@@ -142,7 +142,7 @@ static void host_attach(Rig *rig, Host *host, const char *name,
 {
     IbLinkHello hello = {
         .version = IB_LINK_VERSION, .num_ports = ports,
-        .node_type = IB_NODE_CA, .node_guid = g_str_hash(name),
+        .node_type = IB_NODE_CA, .node_guid = (uint64_t)g_str_hash(name) << 8,
     };
     char *error;
 
@@ -483,10 +483,11 @@ static void test_links(void)
 static void test_refusals(void)
 {
     IbLinkHello hello = { .num_ports = 1, .node_guid = 1, .name = "sm" };
-    IbLinkPortMemory *none[2] = { NULL, NULL };
+    IbLinkPortMemory *none[2] = { NULL, NULL }, *memory[2];
     char *error;
     Rig rig;
 
+    memory[0] = memory[1] = g_new0(IbLinkPortMemory, 1);
     rig_init_seed(&rig, "host sm ports=1\nhost x ports=2 guid=0x5\n"
                   "switch s ports=1 guid=0x6\n", 1);
 #define REFUSED(words) \
@@ -505,12 +506,42 @@ static void test_refusals(void)
     strcpy(hello.name, "sm");
     hello.num_ports = 1;
     hello.node_guid = 6;
-    REFUSED("which is s's; GUIDs are unique");
+    REFUSED("sm has GUID 0x0000000000000006, which is s's; GUIDs are unique");
+    hello.node_guid = 5;
+    REFUSED("sm has GUID 0x0000000000000005, which is x's; GUIDs are unique");
+    hello.node_guid = 1;
+    hello.port_guids[0] = 6;
+    REFUSED("sm/1 has GUID 0x0000000000000006, which is s's;");
+    /* A host that is there: its node's GUID, a port's; and one's own. */
+    hello = (IbLinkHello) { .num_ports = 1, .node_guid = 0x70,
+                            .port_guids = { 0x70 }, .name = "sm" };
+    g_assert_true(fabric_node_attach(rig.fabric, &hello, memory, NULL,
+                                     &error));
+    hello = (IbLinkHello) { .num_ports = 2, .node_guid = 5,
+                            .port_guids = { 0x71, 0x70 }, .name = "x" };
+    REFUSED("x/2 has GUID 0x0000000000000070, which is sm's;");
+    hello.port_guids[1] = 0x71;
+    REFUSED("x/2 has GUID 0x0000000000000071, which is x/1's;");
+    fabric_node_detach(rig.fabric, 0);
+    hello = (IbLinkHello) { .num_ports = 1, .node_guid = 0x70,
+                            .port_guids = { 0x72 }, .name = "sm" };
+    g_assert_true(fabric_node_attach(rig.fabric, &hello, memory, NULL,
+                                     &error));
+    hello = (IbLinkHello) { .num_ports = 2, .node_guid = 5,
+                            .port_guids = { 0x72, 0x73 }, .name = "x" };
+    REFUSED("x/1 has GUID 0x0000000000000072, which is sm/1's;");
+    hello.port_guids[0] = 0x71;
+    g_assert_true(fabric_node_attach(rig.fabric, &hello, memory, NULL,
+                                     &error));
+    fabric_node_detach(rig.fabric, 1);
+    fabric_node_detach(rig.fabric, 0);
+    hello = (IbLinkHello) { .num_ports = 1, .name = "sm" };
     host_attach(&rig, &rig.sm, "sm", 1);
     hello.node_guid = 9;
     REFUSED("sm is here already");
 #undef REFUSED
     rig_fini(&rig);
+    g_free(memory[0]);
 }
 
 /* Gets and Sets of both switches through the wire. */
