@@ -11,8 +11,8 @@
  * sends again, opts.mad_retries times, then the request's function is called
  * with nothing, and so are those of all that waits for the same agent until the
  * next heavy sweep: who is silent, or wants to be, holds up the others for one
- * timeout, not for one each.  Requests to our own node never leave it: the SMA answers on
- * the spot.
+ * timeout, not for one each.  Requests to our own node never leave it: the SMA
+ * answers on the spot.
  *
  * When queue and slots are empty the phase of the sweep is over and
  * sm_phase_done() asks for the next.  All of it runs from sm_pump()'s loop,

@@ -2,9 +2,9 @@
 /*
  * The subnet manager against a subnet of one switch and one host, whose
  * answers are good, spoiled or missing, and who are written to by others; SA
- * requests, traps and raw packets; cables and time.  Input: records of one command byte and its arguments.
- * Checked all the time: whatever the SM sends is a good packet, and what it
- * keeps is bounded.
+ * requests, traps and raw packets; cables and time.  Input: records of one
+ * command byte and its arguments.  Checked all the time: whatever the SM sends
+ * is a good packet, and what it keeps is bounded.
  */
 #include <stdlib.h>
 #include <string.h>
