@@ -10,7 +10,7 @@ from pathlib import Path
 
 import made
 
-from ehcalab import failovers, report, screen
+from ehcalab import entry, failovers, report, screen
 from ehcalab.eventlog import EventLog
 from ehcalab.failovers import Migration
 from ehcalab.model import Scenario, Step, Topology
@@ -283,6 +283,12 @@ class Terminal(unittest.TestCase):
     def test_controls_stay_out(self) -> None:
         self.assertEqual(self.said("a\x1b[2J\r\u202eb\ud800\nc", "utf-8"),
                          "a\\x1b[2J\\r\\u202eb\\ud800\nc\n")
+
+    def test_errors(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            entry.say("guest alice: \x1b[2J\nits console log is x")
+        self.assertEqual(told.getvalue(), "guest alice: \\x1b[2J\n"
+                         "its console log is x\n")
 
     def test_terminal_that_cannot_print_it(self) -> None:
         self.assertEqual(self.said("Gr\u00f6\u00dfe", "ascii"),

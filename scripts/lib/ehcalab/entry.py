@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import paths, stop
+from .clean import clean_lines
 from .exits import EXIT_BAD_INPUT
 from .jsonsock import ControlError
 from .process import LabError
@@ -47,7 +48,8 @@ def say(text: str) -> None:
     except OSError:
         pass
     try:
-        print(text, file=sys.stderr, flush=True)
+        # It may quote a guest, or the log of its console.
+        print(clean_lines(text), file=sys.stderr, flush=True)
     except OSError:
         pass
 
