@@ -13,6 +13,7 @@ from ehcalab import clean, eventlog, events, timeline
 from ehcalab.eventlog import Event, EventLog
 from ehcalab.lab import Lab
 from ehcalab.timeline import Teller
+from ehcalab.values import Where
 
 KINDS = {"guest": {*events.CONSUMER, *events.RUNNER},
          "hca": set(events.ADAPTER), "fabric": set(events.FABRIC),
@@ -70,6 +71,17 @@ class Words(unittest.TestCase):
                 self.assertEqual(
                     fields(timeline.TABLES[kind][name]) - set(known), set(),
                     f"{kind} {name}")
+
+    def test_parts_words_have_peoples(self) -> None:
+        for kind, known in (
+                ("by", timeline.WORDS["by"]), ("dir", timeline.WORDS["dir"]),
+                ("stop_by", timeline.WORDS["by"]),
+                ("rail", timeline.WORDS["rail"]),
+                ("mig_why", timeline.WORDS["why"]),
+                ("lap_why", timeline.LAP_ERRORS)):
+            choices = events.KINDS[kind].choices(Where())
+            self.assertTrue(choices)
+            self.assertEqual(set(choices) - set(known), set(), kind)
 
     def test_any_value(self) -> None:
         for kind, table in timeline.TABLES.items():

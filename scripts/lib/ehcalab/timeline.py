@@ -9,7 +9,7 @@ Theory of operation
   learns from them whose GIDs and LIDs they are and which step is played.  Each
   event has words in a table of its source: a form with the event's fields in
   braces, or a function where the words depend on a field.  `{field:kind}`
-  puts a number into words (KINDS).  Events in QUIET are not shown on the
+  puts a value into words (WORDS, Form.kinds).  Events in QUIET are not shown on the
   screen unless asked for: they would drown the rest.
 
   An event can carry anything, or nothing: nothing here may raise, and what
@@ -35,14 +35,23 @@ TRAPS = {64: "GID in service", 65: "GID out of service",
          128: "link state changed", 144: "capability mask changed",
          256: "bad M_Key", 257: "bad P_Key", 258: "bad Q_Key"}
 CLASSES = {"ComMgt": "CM", "SubnAdm": "SA", "SubnLID": "SM", "SubnDir": "SM"}
-RAILS = {"primary": "primary path", "alternate": "alternate path",
-         "lap": "new alternate path"}
+# kind of field -> a part's own words -> people's
+WORDS = {
+    "rail": {"primary": "primary path", "alternate": "alternate path",
+             "lap": "new alternate path"},
+    "dir": {"both": "both ways", "out": "sending only",
+            "in": "receiving only"},
+    "wrong": {"dup": "doubled", "short": "too short"},
+    "by": {"command": "this side's command", "peer": "the peer",
+           "error": "an error", "device": "its device, which goes",
+           "count": "its count, which is reached"},
+    "why": {"command": "a command", "port_err": "its port's PORT_ERR",
+            "sa_gid_out": "the SA's notice that a port is out of service"},
+}
 LAP_ERRORS = {"timeout": "LAP not answered: no APR came in time",
               "crossed": "LAP given up: it crossed one of the peer",
               "disconnect": "LAP given up: the connection ends",
               "send": "LAP or its answer could not be sent"}
-STOPS = {"command": "this side's command", "peer": "the peer",
-         "count": "its count, which is reached"}
 
 
 def _errno(value: object) -> str:
@@ -82,10 +91,7 @@ class Form(string.Formatter):
             "gid": names.gid, "port": names.port, "lid": names.lid,
             "errno": _errno, "trap": _trap, "cause": cause,
             "alternate": _alternate, "response": _milliseconds,
-            "rail": lambda v: RAILS.get(str(v), f"{v} path"),
             "rate": lambda v: f"{v} a second" if v else "as fast as it goes",
-            "dir": lambda v: "both ways" if v == "both" else str(v),
-            "stop": lambda v: STOPS.get(str(v), str(v)),
         }
 
     def get_value(self, key: int | str, args: Sequence[Any],
@@ -95,6 +101,8 @@ class Form(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """A field, by its kind."""
+        if format_spec in WORDS:
+            return clean(WORDS[format_spec].get(str(value), value))
         kind = self.kinds.get(format_spec)
         return clean(value if kind is None else kind(value))
 
@@ -253,7 +261,7 @@ GUEST: dict[str, Words] = {
     "device_added": "device {dev} with {ports} ports is there",
     "device_fatal": "device {dev} FAILED: DEVICE_FATAL",
     "device_removed": "device {dev} is gone",
-    "disconnected": "disconnected by {by}",
+    "disconnected": "disconnected by {by:by}",
     "events_lost": "{count} events were LOST: their reader was too slow",
     "first_ack_after_migration":
         "first message acknowledged over the new path: number {tx_seq}",
@@ -269,10 +277,10 @@ GUEST: dict[str, Words] = {
     "lid_change": "port {port}: LID_CHANGE",
     "listening": "listens on service {service}",
     "mark": "{text}",
-    "message_error": "MESSAGE {kind}: expected {expected}, got {got}",
+    "message_error": "MESSAGE {kind:wrong}: expected {expected}, got {got}",
     "migrate_refused": "MIGRATED could not be written: {errno:errno}; the QP "
                        "is {state}",
-    "migrated_by_software": "wrote MIGRATED because of {why}",
+    "migrated_by_software": "wrote MIGRATED because of {why:why}",
     "module_loaded": "consumer loaded, version {version}",
     "mra_received": "MRA received: the answer takes up to "
                     "{service_timeout:response} longer",
@@ -302,7 +310,7 @@ GUEST: dict[str, Words] = {
                    "came",
     "traffic_started": "traffic started ({dir:dir}, {rate:rate})",
     "traffic_stopped": _stopped,
-    "traffic_stopping": "traffic is stopped by {by:stop}",
+    "traffic_stopping": "traffic is stopped by {by:by}",
 }
 
 # In timeline.txt and with -v only: they would drown the rest on a screen, or
