@@ -9,8 +9,8 @@ Theory of operation
   learns from them whose GIDs and LIDs they are and which step is played.  Each
   event has words in a table of its source: a form with the event's fields in
   braces, or a function where the words depend on a field.  `{field:kind}`
-  puts a value into words (WORDS, Form.kinds).  Events in QUIET are not shown on the
-  screen unless asked for: they would drown the rest.
+  puts a value into words (WORDS, Form.kinds).  Events in QUIET are not shown
+  on the screen unless asked for: they would drown the rest.
 
   An event can carry anything, or nothing: nothing here may raise, and what
   comes out has passed clean().
