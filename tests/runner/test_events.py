@@ -287,6 +287,8 @@ class Consumer(unittest.TestCase):
         text = (CONSUMER / "conn.c").read_text().split(
             "static void at_status_rail(")[1].split(
             "void at_control_status(")[0]
+        text += (DRIVER / "apm_cm" / "cm_dev.c").read_text().split(
+            "void apm_cm_show_counters(")[1].split("\n}\n")[0]
         # The names of the rails and of the groups of counters.
         found = set(re.findall(r'\\"(\w+)\\":', text)) | set(
             re.findall(r'at_status_rail\(s, "(\w+)"', text)) | set(

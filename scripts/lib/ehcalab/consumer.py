@@ -107,7 +107,7 @@ _OBJECTS = {
                "last_ack_ns:number last_rx_ns:number",
     "auto": "lap:on_off rearm:on_off migrate:on_off notify:on_off apr "
             "mra:number",
-    "cm_counters": "rx_dropped:number tx_failed:number",
+    "cm_counters": "rx_dropped:number tx_failed:number connections:number",
     **{f"cm_counters.{group}": " ".join(
         f"{kind}:number" for kind in CM_MESSAGE.choices(Where()))
        for group in ("tx", "tx_retries", "rx", "rx_duplicates")},

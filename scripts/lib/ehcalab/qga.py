@@ -16,6 +16,10 @@ PING_TIMEOUT = 2.0
 POWER_OFF_PATIENCE = 1.0
 
 
+class StillRuns(ControlError):
+    """A program in a guest takes too long; the guest itself is fine."""
+
+
 @dataclass
 class Finished:
     """A program that ran in a guest."""
@@ -71,7 +75,7 @@ class GuestAgent:
             if status["exited"]:
                 break
             if time.monotonic() > until:
-                raise ControlError(
+                raise StillRuns(
                     f"{self.node}: {' '.join(argv)!r} did not end within "
                     f"{timeout:g} s")
             time.sleep(EXEC_POLL)

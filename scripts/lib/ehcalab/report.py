@@ -85,10 +85,10 @@ def explanation_lines(found: list[Explanation], started: float) -> list[str]:
 def verdict_line(verdict: Verdict) -> str:
     """One line that says how it went."""
     done = sum(1 for step in verdict.steps if not step.failure)
-    if verdict.passed:
-        return f"PASSED: all {done} steps"
-    return clean_lines(("TROUBLE: " if verdict.trouble else "FAILED: ")
-                       + verdict.failure)
+    name = f" {verdict.name}" if verdict.name else ""
+    said = ((f"all {done} steps" if done != 1 else "its one step")
+            if verdict.passed else verdict.failure)
+    return clean_lines(f"{verdict.word}{name}: {said}")
 
 
 def write_all(run_dir: Path, scenario: Scenario, log: EventLog,
