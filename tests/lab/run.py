@@ -187,6 +187,8 @@ def play(name: str, tally: Tally) -> None:
     for case in suite:
         title = f"{name}: {case.get('name')}"
         failure, skip = case.find("failure"), case.find("skipped")
+        if failure is None:
+            failure = case.find("error")
         if failure is not None:
             tally.tell(title, f"{failure.get('message')}\n"
                        f"     see {run_dir / 'timeline.txt'}")
@@ -194,7 +196,8 @@ def play(name: str, tally: Tally) -> None:
             tally.tell(title, skip=str(skip.get("message")))
         else:
             tally.tell(title)
-    wrong = (done.returncode == 0) != (suite.get("failures") == "0")
+    wrong = (done.returncode == 0) != (
+        suite.get("failures") == suite.get("errors") == "0")
     tally.tell(f"{name}: exit status agrees with the report",
                f"it is {done.returncode}" if wrong else "")
     tally.check(f"{name}: JSON lines", lambda: events_check(run_dir))

@@ -122,13 +122,15 @@ class Reader(unittest.TestCase):
     def test_all_faults_at_once(self) -> None:
         errors = self.errors(f'{HEAD}step "s"\npull x\nboot y\nsleep z\n')
         self.assertEqual([e.split(":")[1] for e in errors], ["3", "4", "5"])
+        errors = self.errors(f"titel x\n{HEAD}{HEAD}step x\npull x\n")
+        self.assertEqual([e.split(":")[1] for e in errors], ["1", "3", "5"])
         errors = self.errors(f'{HEAD}step "s"\n' + "pull x\n" * 100)
         self.assertEqual(len(errors), scenario.ERRORS_SHOWN + 1)
         self.assertIn("80 more errors", errors[-1])
 
     def test_topology_and_head_at_once(self) -> None:
         """A bad topology does not hide what is wrong above the steps."""
-        self.path.write_text("topology t.topo\nkernel 5\n")
+        self.path.write_text("kernel 5\ntopology t.topo\n")
 
         def bad(path: Path) -> scenario.Topology:
             raise scenario.ScenarioError(f"{path}:7: no; yes")
@@ -136,7 +138,7 @@ class Reader(unittest.TestCase):
         with self.assertRaises(scenario.ScenarioError) as caught:
             scenario.read(self.path, bad)
         first, second = str(caught.exception).splitlines()
-        self.assertIn(":2: no kernel '5'", first)
+        self.assertIn(":1: no kernel '5'", first)
         self.assertIn("t.topo:7: no; yes", second)
 
     def test_too_much(self) -> None:

@@ -76,7 +76,7 @@ class Parser:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self.errors: list[str] = []
+        self.errors: list[tuple[int, str]] = []
         self.lines = self._split(text)
         self.title = path.stem
         self.topology_word: tuple[int, str] | None = None
@@ -90,14 +90,15 @@ class Parser:
 
     def error(self, line: int, wrong: str, right: str) -> None:
         """Note an error; reading goes on."""
-        self.errors.append(f"{self.path}:{line}: {wrong}; {right}")
+        self.errors.append((line, f"{self.path}:{line}: {wrong}; {right}"))
 
     def check(self) -> None:
-        """ScenarioError if there were errors."""
+        """ScenarioError if there were errors, in the order of lines."""
         more = len(self.errors) - ERRORS_SHOWN
+        self.errors.sort(key=lambda error: error[0])
         if self.errors:
             raise ScenarioError("\n".join(
-                self.errors[:ERRORS_SHOWN]
+                [text for _, text in self.errors[:ERRORS_SHOWN]]
                 + ([f"{self.path}: {more} more errors"] if more > 0 else [])))
 
     def _split(self, text: str) -> list[tuple[int, list[str]]]:
@@ -607,8 +608,8 @@ class Parser:
         if rest[2] not in ("contains", "lacks"):
             self.error(action.line, f"'{shown(rest[2])}' stands behind the "
                        "command", guess(rest[2], ("contains", "lacks"))
-                       + "; a command of several words is put in quotes: "
-                       + form)
+                       + " (a command of several words is put in quotes: "
+                       + form + ")")
         elif len(rest) != 4 or not rest[3]:
             self.error(action.line, f"'{rest[2]}' takes one text",
                        f"put it in quotes: {form}")
@@ -633,8 +634,7 @@ class Parser:
                  "qp.mig=ARMED")
         if rest and rest[0] not in ("port", "status"):
             self.error(action.line, f"cannot wait for '{shown(rest[0])}'",
-                       f"{guess(rest[0], ('port', 'status'))}; write: "
-                       f"{forms}")
+                       f"{guess(rest[0], ('port', 'status'))} ({forms})")
         elif not self.need(action, rest, 3, forms):
             return
         elif rest[0] == "port":
@@ -751,16 +751,15 @@ def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
     """Read a scenario; ScenarioError names every fault found."""
     parser = Parser(path, _text(path))
     parser.header()
-    where = None
-    if parser.topology_word:
-        where = _topology_path(parser, *parser.topology_word)
-    if where is None:
+    where = (_topology_path(parser, *parser.topology_word)
+             if parser.topology_word else None)
+    if where is None or parser.topology_word is None:
         parser.check()
         raise AssertionError("an error was noted")
     try:
         topology = load_topology(where)
     except ScenarioError as exc:
-        parser.errors += str(exc).splitlines()
+        parser.errors.append((parser.topology_word[0], str(exc)))
         parser.check()
         raise
     steps = parser.body(topology)

@@ -30,9 +30,9 @@ def find(word: str, folder: str, suffix: str) -> Path:
                             f"{Path(word) / ('*' + suffix)}")
     known = sorted(p.stem for p in
                    (paths.ROOT / "scenarios" / folder).glob("*" + suffix))
-    raise ScenarioError(f"{word}: no such file; {guess(word, known)}; it is a "
-                        "path, or the name of one of ours: "
-                        f"{', '.join(known)}")
+    hint = guess(Path(word).stem, known)
+    raise ScenarioError(f"{word}: no such file; " + hint.replace(
+        "known: ", "name a path, or one of ours: "))
 
 
 _unread: list[OSError] = []            # why nobody reads what is printed
