@@ -73,7 +73,7 @@ class Reader(unittest.TestCase):
                 'run alice "for i in 1 2; do echo ${i}; done"',
                 'run alice "awk \'{ print }\' /proc/version" lacks "{ }"',
                 'run alice "ping {gid:bob/1}" contains ttl',
-                'note "within 5"', "note braces: { i }",
+                "run alice dmesg lacks for", 'note "within 5"', "note braces: { i }",
                 "on alice mark within 3",
                 "on alice traffic start rate=max dir=in op=write count=0x10",
                 "on alice connect service=0x1000 primary=1:{gid:bob/1} "
@@ -124,9 +124,11 @@ class Reader(unittest.TestCase):
         self.assertEqual([e.split(":")[1] for e in errors], ["3", "4", "5"])
         errors = self.errors(f"titel x\n{HEAD}{HEAD}step x\npull x\n")
         self.assertEqual([e.split(":")[1] for e in errors], ["1", "3", "5"])
-        errors = self.errors(f'{HEAD}step "s"\n' + "pull x\n" * 100)
-        self.assertEqual(len(errors), scenario.ERRORS_SHOWN + 1)
-        self.assertIn("80 more errors", errors[-1])
+        for count, more in ((50, ": and 30 more errors"),
+                            (5000, ": and 80 more errors, or even more")):
+            errors = self.errors(f'{HEAD}step "s"\n' + "pull x\n" * count)
+            self.assertEqual(len(errors), scenario.ERRORS_SHOWN + 1)
+            self.assertTrue(errors[-1].endswith(more), errors[-1])
 
     def test_topology_and_head_at_once(self) -> None:
         """A bad topology does not hide what is wrong above the steps."""
@@ -237,7 +239,8 @@ class Reader(unittest.TestCase):
         files = sorted((ROOT / "scenarios").glob("*.scn"))
         self.assertTrue(files)
         for path in files:
-            parser = scenario.Parser(path, path.read_text())
+            parser = scenario.Parser(path)
+            parser.split(path.read_text())
             parser.header()
             self.assertEqual(parser.errors, [], path)
 
@@ -354,7 +357,7 @@ BAD_ACTIONS = (
     ("run alice ibstat lacks two words", "'lacks' takes one text"),
     ('run alice ibstat lacks ""', "'lacks' takes one text"),
     ('run alice " "', "the command is empty"),
-    ("run alice true within 5", "'run' takes no 'within'"),
+    ("run alice true within 5", "'within' stands behind the command"),
     ("run alice 'ping {gid:bob/7}'", "no port '7'"),
     # What stands in braces.
     ("note {j}", "'{j}' stands for nothing", "{gid:NODE/PORT}"),

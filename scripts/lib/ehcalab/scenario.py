@@ -17,6 +17,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from . import consumer, events, values
@@ -33,6 +34,8 @@ __all__ = ["DEFAULT_WITHIN", "GUEST_PORTS_MAX", "KERNELS", "SM_NODE",
 
 FILE_MAX = 1 << 20
 ERRORS_SHOWN = 20
+# So many, and reading ends: each is looked up among all names.
+ERRORS_MAX = 100
 REPEAT_MAX = 1000
 # Lines played, each as often as it is repeated; repeats within repeats.
 LINES_MAX = 100_000
@@ -71,26 +74,32 @@ CLAUSES = {"wait": "within", "expect": "within", "expect-none": "for"}
 GID_VERBS = {"on", "run", "wait", "expect", "expect-none"}
 
 
+class TooMany(Exception):
+    """So many errors that no more need be found."""
+
+
 class Parser:
     """Reads one scenario file."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.errors: list[tuple[int, str]] = []
-        self.lines = self._split(text)
+        self.lines: list[tuple[int, list[str]]] = []
         self.title = path.stem
         self.topology_word: tuple[int, str] | None = None
         self.kernel = "6.12"
         self.memory = 512
         self.never: list[tuple[int, list[str], str]] = []
         self.options: dict[str, str] = {}
-        self.topology = Topology(path, {}, [], {})
+        self.use(Topology(path, {}, [], {}))
         self.unrolled = 0
         self.gave_up = False
 
     def error(self, line: int, wrong: str, right: str) -> None:
-        """Note an error; reading goes on."""
+        """Note an error; reading goes on, unless there are too many."""
         self.errors.append((line, f"{self.path}:{line}: {wrong}; {right}"))
+        if len(self.errors) == ERRORS_MAX:
+            raise TooMany
 
     def check(self) -> None:
         """ScenarioError if there were errors, in the order of lines."""
@@ -99,10 +108,12 @@ class Parser:
         if self.errors:
             raise ScenarioError("\n".join(
                 [text for _, text in self.errors[:ERRORS_SHOWN]]
-                + ([f"{self.path}: {more} more errors"] if more > 0 else [])))
+                + ([f"{self.path}: and {more} more errors"
+                    + (", or even more" if len(self.errors) == ERRORS_MAX
+                       else "")] if more > 0 else [])))
 
-    def _split(self, text: str) -> list[tuple[int, list[str]]]:
-        lines = []
+    def split(self, text: str) -> None:
+        """Split a file into lines of words."""
         for number, raw in enumerate(text.split("\n"), 1):
             lexer = shlex.shlex(raw.removesuffix("\r"), posix=True,
                                 punctuation_chars=False)
@@ -122,8 +133,7 @@ class Parser:
                            f"cannot be seen, U+{ord(odd):04X}",
                            "replace it, by a blank perhaps")
             elif words:
-                lines.append((number, words))
-        return lines
+                self.lines.append((number, words))
 
     # -- first pass: what stands before the first step ------------------
 
@@ -220,9 +230,16 @@ class Parser:
 
     # -- second pass: the steps ------------------------------------------
 
+    def use(self, topology: Topology) -> None:
+        """Take names from this topology; it may be large."""
+        self.topology = topology
+        self.guests = dict.fromkeys(topology.guests)
+        self.names = Where(nodes=(*topology.hosts, *topology.switches),
+                           cables=tuple(topology.cables))
+
     def body(self, topology: Topology) -> list[Step]:
         """Read the steps, unrolling repeats."""
-        self.topology = topology
+        self.use(topology)
         if self.topology_word:
             self._reserved(self.topology_word[0])
         for number, words in self.lines:
@@ -376,26 +393,27 @@ class Parser:
 
     def _sources(self, number: int, word: str) -> list[str]:
         """A word that says whose events: NODE, NODE/hca, all, fabric, sm."""
-        guests = self.topology.guests
+        guests = self.guests
         if word == "all":
             return self._all(number)
+        if word.removesuffix("/hca") in self.topology.hosts and \
+                word != f"{SM_NODE}/hca" or word == "fabric":
+            return [word]
         known = [*guests, *[f"{g}/hca" for g in guests], "fabric",
                  *([SM_NODE] if SM_NODE in self.topology.hosts else [])]
-        if word in known:
-            return [word]
         self.error(number, f"nobody is called '{shown(word)}'",
                    guess(word, ["all", *known]))
         return []
 
     def _all(self, number: int) -> list[str]:
-        if not self.topology.guests:
+        if not self.guests:
             self.error(number, "the topology has no guest at all",
                        "add to it: host alice ports=2, and cables")
-        return self.topology.guests
+        return list(self.guests)
 
     def _nodes(self, number: int, words: list[str]) -> list[str]:
         """Guests of the topology; those that are none are left out."""
-        guests = self.topology.guests
+        guests = self.guests
         if words == ["all"]:
             return self._all(number)
         for word in words:
@@ -410,9 +428,7 @@ class Parser:
         hosts = self.topology.hosts
         ports = [hosts[s.removesuffix("/hca")] for s in sources
                  if s not in ("fabric", SM_NODE)]
-        return Where(max(ports, default=255),
-                     (*hosts, *self.topology.switches),
-                     tuple(self.topology.cables))
+        return replace(self.names, ports=max(ports, default=255))
 
     def _seconds(self, number: int, word: str, example: str) -> float:
         """A time; 0 and an error noted if it is none."""
@@ -498,7 +514,7 @@ class Parser:
                                "without '}'", "write {gid:NODE/PORT}")
         else:
             self._no_gid(number, verb, rest)
-        if verb not in ("on", "note"):       # whose text is free
+        if verb not in ("on", "note", "run"):    # whose text is free
             rest = self._clause(action, rest)
         VERBS[verb](self, action, rest)
         return action
@@ -548,11 +564,11 @@ class Parser:
         """pull / restore CABLE..."""
         if not self.need(action, rest, 1, f"{action.verb} CABLE"):
             return
-        cables = sorted(self.topology.cables)
         for word in rest:
-            if word not in cables:
+            if word not in self.topology.cables:
                 self.error(action.line, f"the topology has no cable "
-                           f"'{shown(word)}'", guess(word, cables))
+                           f"'{shown(word)}'",
+                           guess(word, sorted(self.topology.cables)))
         action.nodes = rest
 
     def v_fault(self, action: Action, rest: list[str]) -> None:
@@ -619,9 +635,9 @@ class Parser:
     def _port(self, number: int, word: str) -> None:
         """Check NODE/PORT."""
         node, _, port = word.partition("/")
-        if node not in self.topology.guests:
+        if node not in self.guests:
             self.error(number, f"the topology has no guest '{shown(node)}'",
-                       guess(node, self.topology.guests))
+                       guess(node, self.guests))
         elif whole(port, 1, self.topology.hosts[node]) is None:
             self.error(number, f"'{node}' has no port '{shown(port)}'",
                        f"write {node}/1"
@@ -749,20 +765,21 @@ def _topology_path(parser: Parser, number: int, word: str) -> Path | None:
 
 def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
     """Read a scenario; ScenarioError names every fault found."""
-    parser = Parser(path, _text(path))
-    parser.header()
-    where = (_topology_path(parser, *parser.topology_word)
-             if parser.topology_word else None)
-    if where is None or parser.topology_word is None:
-        parser.check()
-        raise AssertionError("an error was noted")
+    parser = Parser(path)
+    steps: list[Step] = []
     try:
-        topology = load_topology(where)
+        parser.split(_text(path))
+        parser.header()
+        where = (_topology_path(parser, *parser.topology_word)
+                 if parser.topology_word else None)
+        if where is not None:
+            steps = parser.body(load_topology(where))
+    except TooMany:
+        pass
     except ScenarioError as exc:
-        parser.errors.append((parser.topology_word[0], str(exc)))
-        parser.check()
-        raise
-    steps = parser.body(topology)
+        # Of the topology; or of the file, when nothing else was found yet.
+        number = parser.topology_word[0] if parser.topology_word else 0
+        parser.errors.append((number, str(exc)))
     parser.check()
-    return Scenario(path, parser.title, topology, parser.kernel, parser.memory,
-                    steps, parser.never, parser.options)
+    return Scenario(path, parser.title, parser.topology, parser.kernel,
+                    parser.memory, steps, parser.never, parser.options)
