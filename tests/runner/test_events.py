@@ -215,6 +215,16 @@ class Events(unittest.TestCase):
         self.assertEqual(set(events.RUNNER["driver_loaded"]),
                          set(scenario.PARAMETERS))
 
+    def test_scenario_manual(self) -> None:
+        text = (DOCS / "scenarios.md").read_text().split(
+            "## Events by source")[1].split("\n## ")[0]
+        told = {line.split("|")[1].strip(): set(re.findall(
+            r"`([a-z_0-9]+)`", line.split("|")[2])) for line in
+            text.splitlines() if line.startswith("| ")}
+        self.assertEqual(told["a guest"], set(events.RUNNER))
+        self.assertEqual(told["`GUEST/hca`"], set(events.ADAPTER))
+        self.assertEqual(told["`fabric`"], set(events.FABRIC))
+
     def test_timeline_words(self) -> None:
         self.assertEqual(set(timeline.GUEST)
                          - set(events.CONSUMER) - set(events.RUNNER), set())
