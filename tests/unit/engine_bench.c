@@ -173,6 +173,7 @@ size_t bench_packet(uint8_t *p, const BenchPacket *spec)
             .dest_qpn = spec->qpn, .psn = spec->psn, .ack_request = true,
         },
         .reth = { spec->va, spec->rkey, spec->dmalen },
+        .atomic = { .va = spec->va, .rkey = spec->rkey },
         .aeth = { .syndrome = spec->syndrome },
     };
     size_t header_len;

@@ -117,6 +117,8 @@ typedef struct Tap {
     uint16_t len[MAX_SEEN];            /* payload */
     unsigned lose_after;               /* from this one on, 0: none */
     uint64_t bytes[2];                 /* by end, all of a packet */
+    uint8_t nak;                       /* syndrome of the last one */
+    unsigned naks;
 } Tap;
 
 static bool tap(void *opaque, unsigned end, uint8_t *p, size_t *len)
@@ -139,6 +141,10 @@ static bool tap(void *opaque, unsigned end, uint8_t *p, size_t *len)
         t->len[t->seen] = pkt.payload_len;
     }
     t->seen++;
+    if ((pkt.aeth.syndrome & IB_AETH_KIND_MASK) == IB_AETH_NAK) {
+        t->nak = pkt.aeth.syndrome;
+        t->naks++;
+    }
     return !t->lose_after || t->seen < t->lose_after;
 }
 
@@ -836,6 +842,218 @@ static void test_too_much_asked(void)
     bench_free(b);
 }
 
+/* ------------------------------------------------------------------ */
+/* Requests and answers that do not belong where they come            */
+/* ------------------------------------------------------------------ */
+
+#define MTU 2048u
+
+/* Flags of a step. */
+enum { BAD_KEY = 1, FREED = 2, ODD = 4 };
+
+typedef struct Step {
+    uint8_t opcode;                    /* IB_OP_* + 1; 0: no more */
+    uint16_t payload;
+    uint32_t dmalen;
+    uint8_t flags;
+} Step;
+
+#define OP(name, payload) { IB_OP_##name + 1, payload, 0, 0 }
+#define TO(name, payload, dmalen, flags) \
+    { IB_OP_##name + 1, payload, dmalen, flags }
+
+typedef struct BadRequest {
+    Step steps[4];
+    uint8_t nak;                       /* RC answers so */
+    uint32_t status;                   /* RC: of the receive WQE, 0: no CQE */
+    bool uc_error;                     /* UC: the QP goes to ERR as well */
+} BadRequest;
+
+enum { INVALID = IB_NAK_INVALID_REQUEST, ACCESS = IB_NAK_REMOTE_ACCESS };
+
+static const BadRequest bad_requests[] = {
+    { { OP(SEND_MIDDLE, MTU) }, INVALID, 0, false },
+    { { OP(SEND_LAST, 8) }, INVALID, 0, false },
+    { { OP(SEND_FIRST, MTU), OP(SEND_FIRST, MTU) },
+      INVALID, 0x80000002, false },
+    { { OP(SEND_FIRST, MTU), OP(SEND_ONLY, 8) }, INVALID, 0x80000002, false },
+    { { OP(SEND_FIRST, MTU), OP(WRITE_MIDDLE, MTU) },
+      INVALID, 0x80000002, true },
+    { { OP(SEND_FIRST, MTU), TO(READ_REQUEST, 0, 8, 0) },
+      INVALID, 0x80000002, false },
+    { { OP(SEND_FIRST, MTU), OP(SEND_LAST, 0) }, INVALID, 0x80000002, true },
+    { { OP(SEND_FIRST, MTU), OP(SEND_MIDDLE, MTU - 4) },
+      INVALID, 0x80000002, true },
+    { { OP(SEND_FIRST, MTU), OP(SEND_LAST, MTU + 4) },
+      INVALID, 0x80000002, true },
+    { { OP(SEND_FIRST, MTU - 4) }, INVALID, 0, false },
+    { { OP(SEND_ONLY, MTU + 4) }, INVALID, 0, false },
+    { { OP(WRITE_MIDDLE, MTU) }, INVALID, 0, false },
+    { { OP(WRITE_LAST_IMM, 8) }, INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, MTU, 0) }, INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, (1u << 31) + 1, 0) }, INVALID, 0, false },
+    { { TO(WRITE_ONLY, 8, 12, 0) }, INVALID, 0, false },
+    { { TO(WRITE_ONLY, 8, 4, 0) }, INVALID, 0, false },
+    { { TO(WRITE_ONLY, 8, 0, 0) }, INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, 2 * MTU, 0), OP(WRITE_LAST, 8) },
+      INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, MTU + 8, 0), OP(WRITE_LAST, 12) },
+      INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, 2 * MTU, 0), OP(WRITE_MIDDLE, MTU) },
+      INVALID, 0, false },
+    { { TO(WRITE_FIRST, MTU, 2 * MTU, 0), OP(SEND_MIDDLE, MTU) },
+      INVALID, 0, false },
+    { { TO(WRITE_ONLY, 8, 8, BAD_KEY) }, ACCESS, 0, false },
+    { { TO(WRITE_FIRST, MTU, 1 << 30, 0) }, ACCESS, 0, false },
+    { { TO(WRITE_FIRST, MTU, MTU + 8, 0), TO(WRITE_LAST, 8, 0, FREED) },
+      ACCESS, 0, false },
+    { { TO(WRITE_FIRST, MTU, MTU + 8, 0), TO(WRITE_LAST_IMM, 8, 0, FREED) },
+      ACCESS, 0x80000002, true },
+    { { TO(READ_REQUEST, 0, 8, BAD_KEY) }, ACCESS, 0, false },
+    { { TO(READ_REQUEST, 0, 1 << 30, 0) }, ACCESS, 0, false },
+    { { TO(FETCH_ADD, 0, 0, BAD_KEY) }, ACCESS, 0, false },
+    { { TO(COMPARE_SWAP, 0, 0, ODD) }, INVALID, 0, false },
+};
+
+static void check_bad_request(const BadRequest *r, unsigned service)
+{
+    Knobs k = usual;
+    Tap t = { 0 };
+    Bench *b;
+    HostMr *mr;
+    HostCqe cqe;
+    bool uc = service == EHCA_SERVICE_UC;
+
+    k.service = service;
+    b = connected(&k);
+    mr = host_mr_new(b->pair->hosts[1], 65536, BENCH_ALL_ACCESS);
+    set_tap(b, 0, &t, 1);
+    bench_recv(b, 1, 9, 0, 65536);
+    for (unsigned i = 0; i < 4 && r->steps[i].opcode; i++) {
+        const Step *s = &r->steps[i];
+        BenchPacket p = {
+            .opcode = (s->opcode - 1) | (uc ? IB_TRANSPORT_UC
+                                            : IB_TRANSPORT_RC),
+            .psn = 0x100 + i, .payload = s->payload, .dmalen = s->dmalen,
+            .va = mr->iova + !!(s->flags & ODD),
+            .rkey = mr->rkey ^ !!(s->flags & BAD_KEY),
+        };
+
+        if (s->flags & FREED) {
+            uint64_t in[9] = { b->pair->hosts[1]->config.handle, mr->handle };
+            uint64_t out[9];
+
+            must(host_hcall(b->pair->hosts[1], EHCA_H_FREE_RESOURCE, in,
+                            out));
+        }
+        inject(b, 1, &p);
+        bench_run(b, 10 * IB_USEC);
+    }
+    g_assert_cmpuint(host_qp_state(b->qps[1]), ==,
+                     uc && !r->uc_error ? EHCA_QPS_RTS : EHCA_QPS_ERR);
+    if (uc ? r->uc_error : r->status != 0) {
+        expect_cqe(b, 1, 9, r->status);
+        g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_QP_ERR), ==, 0);
+    } else if (!uc) {
+        expect_no_cqe(b, 1);
+        g_assert_cmpuint(bench_eqes(b, 1, EHCA_EQE_QP_ERR), ==, 1);
+    }
+    /* One NAK; UC says nothing. */
+    bench_run(b, IB_SEC);
+    g_assert_cmpuint(t.naks, ==, !uc);
+    if (!uc) {
+        g_assert_cmphex(t.nak, ==, IB_AETH_NAK | r->nak);
+    } else if (!r->uc_error) {
+        /* Whatever it was, the next message is a new one. */
+        BenchPacket p = { .opcode = IB_TRANSPORT_UC | IB_OP_SEND_ONLY,
+                          .psn = 0x500, .payload = 12 };
+
+        while (bench_cqe(b, 1, &cqe, 0)) {
+            bench_recv(b, 1, 9, 0, 100);
+        }
+        inject(b, 1, &p);
+        expect_cqe(b, 1, 9, 0);
+    }
+    bench_free(b);
+}
+
+static void test_bad_requests(void)
+{
+    for (unsigned i = 0; i < G_N_ELEMENTS(bad_requests); i++) {
+        unsigned last = 0;
+
+        while (last < 3 && bad_requests[i].steps[last + 1].opcode) {
+            last++;
+        }
+        g_test_message("request %u", i);
+        check_bad_request(&bad_requests[i], EHCA_SERVICE_RC);
+        if (bad_requests[i].steps[last].opcode - 1 <= IB_OP_WRITE_ONLY_IMM) {
+            check_bad_request(&bad_requests[i], EHCA_SERVICE_UC);
+        }
+    }
+}
+
+/* Answers to READs and atomics that do not fit what was asked. */
+static void test_bad_answers(void)
+{
+    static const struct { uint8_t optype, opcode; uint16_t payload;
+                          uint32_t len; } bad[] = {
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_ONLY, 63, 64 },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_ONLY, 65, 64 },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_ONLY, 0, 64 },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_FIRST, MTU, 64 },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_MIDDLE, MTU, MTU },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_LAST, 64, 3 * MTU },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_FIRST, 64, 3 * MTU },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_READ_RESP_FIRST, MTU + 4,
+          3 * MTU },
+        { EHCA_WQE_OPTYPE_RDMA_READ, IB_OP_ATOMIC_ACK, 0, 64 },
+        { EHCA_WQE_OPTYPE_FETCH_ADD, IB_OP_READ_RESP_ONLY, 8, 8 },
+        { EHCA_WQE_OPTYPE_FETCH_ADD, IB_OP_READ_RESP_FIRST, MTU, 8 },
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(bad); i++) {
+        Bench *b = connected(&usual);
+        Tap t = { .lose_after = 1 };
+        BenchPacket p = { .opcode = bad[i].opcode, .psn = 0x100,
+                          .payload = bad[i].payload, .syndrome = 0x1F };
+
+        g_test_message("answer %u", i);
+        set_tap(b, 0, &t, 0);
+        memset(b->mrs[0]->bytes, 0, 4 * MTU);
+        bench_send(b, 0, 1, bad[i].optype, 0, 0, bad[i].len, 0);
+        bench_send(b, 0, 2, EHCA_WQE_OPTYPE_RDMA_WRITE, 0, 0, 8, 0);
+        bench_run(b, 10 * IB_USEC);
+        inject(b, 0, &p);
+        expect_cqe(b, 0, 1, 0x8000000D);
+        g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_ERR);
+        for (unsigned n = 0; n < 4 * MTU; n++) {
+            g_assert_cmphex(b->mrs[0]->bytes[n], ==, 0);
+        }
+        bench_free(b);
+    }
+}
+
+/* The region that an answer goes to is gone meanwhile: a local error. */
+static void test_answer_to_nowhere(void)
+{
+    static const uint8_t ops[] = { EHCA_WQE_OPTYPE_RDMA_READ,
+                                   EHCA_WQE_OPTYPE_FETCH_ADD };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(ops); i++) {
+        Bench *b = connected(&usual);
+        Host *host = b->pair->hosts[0];
+        uint64_t in[9] = { host->config.handle, b->mrs[0]->handle }, out[9];
+
+        bench_send(b, 0, 1, ops[i], 0, 0, 8, 0);
+        host_run(host);
+        must(host_hcall(host, EHCA_H_FREE_RESOURCE, in, out));
+        expect_cqe(b, 0, 1, 0x80000004);
+        g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_ERR);
+        bench_free(b);
+    }
+}
+
 /* Bare VL 15, wild headers, no path: nothing gets through to a QP. */
 static void test_wild_headers(void)
 {
@@ -938,6 +1156,10 @@ int main(int argc, char **argv)
                     test_nak_amplification);
     g_test_add_func("/engine/wire/request-storm", test_request_storm);
     g_test_add_func("/engine/wire/too-much-asked", test_too_much_asked);
+    g_test_add_func("/engine/wire/bad-requests", test_bad_requests);
+    g_test_add_func("/engine/wire/bad-answers", test_bad_answers);
+    g_test_add_func("/engine/wire/answer-to-nowhere",
+                    test_answer_to_nowhere);
     g_test_add_func("/engine/wire/wild-headers", test_wild_headers);
     g_test_add_func("/engine/wire/migreq-flapping", test_migreq_flapping);
     return g_test_run();
