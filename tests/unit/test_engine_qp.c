@@ -22,6 +22,11 @@ static int64_t call(Host *host, uint64_t number, const uint64_t args[8],
 
 #define ARGS(...) ((const uint64_t[8]) { __VA_ARGS__ })
 
+static void must(int64_t rc)
+{
+    g_assert_cmpint(rc, ==, 0);
+}
+
 /* ------------------------------------------------------------------ */
 /* Attributes and transitions                                         */
 /* ------------------------------------------------------------------ */
@@ -837,6 +842,120 @@ static void test_large_pages(void)
 }
 
 /* ------------------------------------------------------------------ */
+/* Keys                                                               */
+/* ------------------------------------------------------------------ */
+
+typedef enum KeyKind {
+    GOOD, OTHER_PD, NO_PAGES, HALF_PAGES, WINDOW, OLD_KEY, NEW_KEY, UNMAPPED,
+    MAPPED_AGAIN, SHARED, SHARED_READ_ONLY, SHARED_OUTLIVES, FREED, KEY_KINDS
+} KeyKind;
+
+#define KEY_START UINT64_C(0x5000)
+
+/* A key for two pages at KEY_START of @host. */
+static uint32_t make_key(Host *host, KeyKind kind)
+{
+    const uint64_t all = (uint64_t)BENCH_ALL_ACCESS << 32;
+    uint64_t list = host->list, first = host_alloc(host, 8192), out[9], mr;
+    uint64_t pd = kind == OTHER_PD ? HOST_PD + 1 : HOST_PD;
+    uint32_t key;
+
+    ib_put64(host_ptr(host, list), first);
+    ib_put64(host_ptr(host, list + 8), first + 4096);
+    if (kind == WINDOW) {
+        must(call(host, EHCA_H_ALLOC_RESOURCE, ARGS(EHCA_RT_MW, HOST_PD),
+                  out));
+        return out[EHCA_OUT_RKEY];
+    }
+    must(call(host, EHCA_H_ALLOC_RESOURCE, ARGS(EHCA_RT_MR, KEY_START, 8192,
+                                                all, pd), out));
+    mr = out[EHCA_OUT_HANDLE];
+    key = out[EHCA_OUT_LKEY];
+    g_assert_cmphex(key, ==, out[EHCA_OUT_RKEY]);
+    if (kind != NO_PAGES) {
+        call(host, EHCA_H_REGISTER_RPAGES,
+             kind == HALF_PAGES ? ARGS(0, mr, first, 1)
+                                : ARGS(0, mr, list, 2), NULL);
+    }
+    switch (kind) {
+    case OLD_KEY:
+    case NEW_KEY:
+        must(call(host, EHCA_H_REREGISTER_PMR, ARGS(mr, KEY_START, 8192,
+                                                    all | HOST_PD, list),
+                  out));
+        g_assert_cmphex(out[1], ==, KEY_START);
+        return kind == OLD_KEY ? key : out[2];
+    case UNMAPPED:
+    case MAPPED_AGAIN:
+        must(call(host, EHCA_H_REREGISTER_PMR, ARGS(mr, 0, 0, HOST_PD, 0),
+                  out));
+        if (kind == UNMAPPED) {
+            return out[2];
+        }
+        must(call(host, EHCA_H_REREGISTER_PMR, ARGS(mr, KEY_START, 8192,
+                                                    all | HOST_PD, list),
+                  out));
+        return out[2];
+    case SHARED:
+    case SHARED_READ_ONLY:
+    case SHARED_OUTLIVES:
+        must(call(host, EHCA_H_REGISTER_SMR, ARGS(mr, KEY_START,
+            kind == SHARED_READ_ONLY ? (uint64_t)EHCA_MR_REMOTE_READ << 32
+                                     : all, HOST_PD), out));
+        key = out[2];
+        /* Its pages are not one's own to change. */
+        g_assert_cmpint(call(host, EHCA_H_REREGISTER_PMR, ARGS(mr, KEY_START,
+                             8192, all | HOST_PD, list), NULL), ==,
+                        EHCA_RC_MR_CONDITION);
+        if (kind == SHARED_OUTLIVES) {
+            must(call(host, EHCA_H_FREE_RESOURCE, ARGS(mr), NULL));
+        }
+        return key;
+    case FREED:
+        must(call(host, EHCA_H_FREE_RESOURCE, ARGS(mr), NULL));
+        return key;
+    default:
+        return key;
+    }
+}
+
+/* Which keys open something, asked for by the peer and by the own QP. */
+static void test_keys(void)
+{
+    for (KeyKind kind = 0; kind < KEY_KINDS; kind++) {
+        bool good = kind == GOOD || kind == NEW_KEY || kind == MAPPED_AGAIN ||
+                    kind == SHARED || kind == SHARED_OUTLIVES;
+
+        for (unsigned local = 0; local < 2; local++) {
+            Bench *b = bench_new(EHCA_SERVICE_RC, false);
+            uint32_t key = make_key(b->pair->hosts[!local], kind);
+            HostSendWr wr = {
+                .flags = EHCA_WQE_FLAG_SIGNALED, .num_sges = 1,
+                .sges = { host_sge(b->mrs[0], 0, 5000) },
+                .optype = local ? EHCA_WQE_OPTYPE_RDMA_READ
+                                : EHCA_WQE_OPTYPE_RDMA_WRITE,
+                .raddr = b->mrs[1]->iova, .rkey = b->mrs[1]->rkey,
+            };
+            HostCqe cqe;
+
+            if (local) {
+                wr.sges[0] = (HostSge) { KEY_START + 100, key, 5000 };
+            } else {
+                wr.raddr = KEY_START + 100;
+                wr.rkey = key;
+            }
+            host_post_send(b->qps[0], &wr);
+            host_ring(b->qps[0]);
+            g_assert_true(bench_cqe(b, 0, &cqe, IB_MSEC));
+            g_test_message("key %u, local %u: 0x%x", kind, local, cqe.status);
+            g_assert_cmphex(cqe.status, ==, good ? 0 : local ? 0x80000004
+                                                             : 0x80001007);
+            bench_free(b);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ */
 /* Event queues that overflow                                         */
 /* ------------------------------------------------------------------ */
 
@@ -955,6 +1074,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/qp/error-data", test_error_data);
     g_test_add_func("/engine/cq/without-pages", test_cq_without_pages);
     g_test_add_func("/engine/mr/large-pages", test_large_pages);
+    g_test_add_func("/engine/mr/keys", test_keys);
     g_test_add_func("/engine/eq/overflow", test_eq_overflow);
     g_test_add_func("/engine/neq/overflow", test_neq_overflow);
     g_test_add_func("/engine/eq/stale-cq-page", test_stale_cq_page);

@@ -121,6 +121,125 @@ static void test_ud_dropped(void)
     bench_free(b);
 }
 
+/* A datagram of 64 bytes for host 1's QP, good but for what is changed. */
+static void inject_datagram(Bench *b, const IbPacket *change)
+{
+    uint8_t p[IB_PACKET_MAX];
+    IbPacket pkt = *change;
+    size_t header_len;
+
+    header_len = ib_packet_put_headers(p, &pkt, 64);
+    memset(p + header_len, 0x5A, 64);
+    g_assert_true(host_cable_inject(b->pair->cables[0], 1, p,
+                                    ib_packet_finish(p, header_len, 64)));
+    bench_run(b, 10 * IB_USEC);
+}
+
+static IbPacket datagram(Bench *b)
+{
+    return (IbPacket) {
+        .lrh = { .slid = host_pair_lid(0, 1), .dlid = host_pair_lid(1, 1) },
+        .bth = {
+            .opcode = IB_TRANSPORT_UD | IB_OP_SEND_ONLY, .migreq = true,
+            .pkey = 0xFFFF, .dest_qpn = b->qps[1]->qpn,
+        },
+        .deth = { .qkey = QKEY, .src_qpn = b->qps[0]->qpn },
+    };
+}
+
+/* In which states a datagram is received, and with which keys. */
+static void test_ud_arrivals(void)
+{
+    static const struct { unsigned state; bool taken; } states[] = {
+        { EHCA_QPS_INIT, false }, { EHCA_QPS_RTR, true },
+        { EHCA_QPS_RTS, true }, { EHCA_QPS_SQD, true },
+        { EHCA_QPS_ERR, false },
+    };
+    /* 0x7FFF: the same partition, a limited member; the QP is a full one. */
+    static const struct { uint16_t pkey; uint32_t qkey; bool taken; } keys[] = {
+        { 0xFFFF, QKEY, true }, { 0x7FFF, QKEY, true },
+        { 0x8001, QKEY, false }, { 0x0000, QKEY, false },
+        { 0x8000, QKEY, false }, { 0xFFFF, QKEY + 1, false },
+        { 0xFFFF, 0, false }, { 0xFFFF, QKEY | 0x80000000u, false },
+    };
+    HostPortInfo info;
+    HostCqe cqe;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(states); i++) {
+        Bench *b = bench_new_bare();
+        HostQp *qp = host_qp_new(b->pair->hosts[1], EHCA_SERVICE_UD,
+                                 b->cqs[1], b->cqs[1], 8, 8);
+        IbPacket pkt;
+
+        b->qps[0] = b->qps[1] = qp;
+        g_assert_cmpint(host_qp_ud_init(qp, 1, QKEY), ==, 0);
+        if (states[i].state != EHCA_QPS_INIT) {
+            g_assert_cmpint(host_qp_to(qp, EHCA_QPS_RTR), ==, 0);
+        }
+        if (states[i].state > EHCA_QPS_RTR) {
+            g_assert_cmpint(host_qp_to(qp, EHCA_QPS_RTS), ==, 0);
+            g_assert_cmpint(host_qp_to(qp, states[i].state), ==, 0);
+        }
+        bench_recv(b, 1, 9, BUFFER, 104);
+        pkt = datagram(b);
+        inject_datagram(b, &pkt);
+        g_assert_true(bench_cqe(b, 1, &cqe, 0) == states[i].taken);
+        bench_free(b);
+    }
+    for (unsigned i = 0; i < G_N_ELEMENTS(keys); i++) {
+        Bench *b = bench_new_bare();
+        bool bad_qkey = keys[i].qkey != QKEY;
+        IbPacket pkt;
+
+        ud_pair(b);
+        bench_recv(b, 1, 9, BUFFER, 104);
+        pkt = datagram(b);
+        pkt.bth.pkey = keys[i].pkey;
+        pkt.deth.qkey = keys[i].qkey;
+        inject_datagram(b, &pkt);
+        g_assert_true(bench_cqe(b, 1, &cqe, 0) == keys[i].taken);
+        host_query_port(b->pair->hosts[1], 1, &info);
+        g_assert_cmpuint(info.pkey_violations, ==,
+                         !keys[i].taken && !bad_qkey);
+        g_assert_cmpuint(info.qkey_violations, ==, bad_qkey);
+        bench_free(b);
+    }
+}
+
+/* A receive WQE that is wrong itself: its CQE, and the QP is in ERR. */
+static void test_ud_recv_errors(void)
+{
+    static const struct { uint32_t key_change; uint8_t sges;
+                          uint32_t status; } bad[] = {
+        { 1, 1, 0x80000004 }, { 0, 200, 0x80000002 },
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(bad); i++) {
+        Bench *b = bench_new_bare();
+        HostRecvWr rr = { .wr_id = 9, .num_sges = 1 };
+        IbPacket pkt;
+        uint8_t *wqe;
+        HostCqe cqe;
+
+        ud_pair(b);
+        rr.sges[0] = host_sge(b->mrs[1], BUFFER, 200);
+        rr.sges[0].lkey ^= bad[i].key_change;
+        host_post_recv(b->qps[1], &rr);
+        wqe = host_ptr(b->pair->hosts[1], b->qps[1]->rq.pages[0]);
+        wqe[EHCA_WQE_NR_SGES] = bad[i].sges;
+        host_ring(b->qps[1]);
+        pkt = datagram(b);
+        inject_datagram(b, &pkt);
+        g_assert_true(bench_cqe(b, 1, &cqe, 0));
+        g_assert_cmphex(cqe.status, ==, bad[i].status);
+        g_assert_cmpuint(cqe.wr_id, ==, 9);
+        g_assert_cmphex(cqe.optype, ==, EHCA_CQE_OPTYPE_RECV);
+        g_assert_cmphex(cqe.flags & EHCA_CQE_FLAG_RECV, !=, 0);
+        g_assert_cmpuint(host_qp_state(b->qps[1]), ==, EHCA_QPS_ERR);
+        bench_free(b);
+    }
+}
+
 /* A failing WQE stops the queue; purged ones repair it (20.3). */
 static void test_sqe(void)
 {
@@ -321,6 +440,144 @@ static void test_pma(void)
     gsi_send(b, 0, host_pair_lid(0, 1), 2);
     g_assert_true(gsi_cqe(b, 0, &cqe));
     g_assert_cmpuint(cqe.remote_qpn, ==, 2);
+    bench_free(b);
+}
+
+/* As the subnet manager: one SMP for the port at the end of cable 0. */
+static void inject_smp(Bench *b, unsigned h, uint8_t method, uint16_t attr,
+                       const uint8_t *data)
+{
+    IbMadAddress to = {
+        .slid = IB_LID_PERMISSIVE, .dlid = IB_LID_PERMISSIVE,
+        .vl = IB_VL_MANAGEMENT, .pkey = IB_PKEY_DEFAULT,
+    };
+    IbSmp smp = {
+        .hdr = {
+            .base_version = 1, .mgmt_class = IB_CLASS_SM_DR,
+            .class_version = 1, .method = method, .tid = 77, .attr_id = attr,
+        },
+        .dr_slid = IB_LID_PERMISSIVE, .dr_dlid = IB_LID_PERMISSIVE,
+    };
+    uint8_t mad[IB_MAD_LEN] = { 0 }, p[IB_PACKET_MAX];
+
+    ib_smp_pack(mad, &smp);
+    if (data) {
+        memcpy(mad + IB_SMP_DATA_OFFSET, data, IB_SMP_DATA_LEN);
+    }
+    g_assert_true(host_cable_inject(b->pair->cables[0], h, p,
+                                    ib_mad_packet(p, &to, mad)));
+}
+
+/* A QP0 of the guest gets what an SM asked for, and no questions. */
+static void test_qp0(void)
+{
+    static const struct { uint8_t method; uint16_t attr; bool to_guest; }
+    smps[] = {
+        { IB_METHOD_GET_RESP, IB_SM_NODE_INFO, true },
+        { IB_METHOD_TRAP, IB_ATTR_NOTICE, true },
+        { IB_METHOD_GET, IB_SM_SM_INFO, true },
+        { IB_METHOD_GET, IB_SM_NODE_INFO, false },
+        { IB_METHOD_SET, IB_SM_PORT_INFO, false },
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(smps); i++) {
+        Bench *b = bench_new_bare();
+        Host *host = b->pair->hosts[0];
+        HostQp *qp = host_qp_new(host, EHCA_SERVICE_UD, b->cqs[0], b->cqs[0],
+                                 8, 8);
+        uint64_t in[9] = { host->config.handle, qp->handle, 1 }, out[9];
+        HostCqe cqe;
+
+        b->qps[0] = qp;
+        g_assert_cmpint(host_hcall(host, EHCA_H_DEFINE_AQP0, in, out), ==, 0);
+        g_assert_cmpint(host_hcall(host, EHCA_H_DEFINE_AQP0, in, out), ==,
+                        EHCA_RC_ALIAS_EXIST);
+        g_assert_cmpint(host_qp_ud_init(qp, 1, 0), ==, 0);
+        g_assert_cmpint(host_qp_ud_ready(qp, 0), ==, 0);
+        bench_recv(b, 0, 9, BUFFER, 296);
+        inject_smp(b, 0, smps[i].method, smps[i].attr, NULL);
+        bench_run(b, 10 * IB_USEC);
+        g_assert_true(bench_cqe(b, 0, &cqe, 0) == smps[i].to_guest);
+        if (smps[i].to_guest) {
+            g_assert_cmpuint(cqe.remote_qpn, ==, 0);
+            g_assert_cmpuint(cqe.bytes, ==, 296);
+        }
+        /* It can send there, and nowhere else. */
+        post(qp, &(HostSendWr) {
+            .optype = EHCA_WQE_OPTYPE_SEND, .flags = EHCA_WQE_FLAG_SIGNALED,
+            .num_sges = 1, .sges = { host_sge(b->mrs[0], DATA, 256) },
+            .dlid = IB_LID_PERMISSIVE, .dest_qpn = i & 1,
+        });
+        g_assert_true(bench_cqe(b, 0, &cqe, IB_MSEC));
+        g_assert_cmphex(cqe.status, ==, i & 1 ? 0x80000002 : 0);
+        bench_free(b);
+    }
+}
+
+/* The agents answer from a bounded queue; the rest is dropped, not kept. */
+static void test_smp_flood(void)
+{
+    Bench *b = bench_new(EHCA_SERVICE_RC, false);
+    Host *host = b->pair->hosts[0];
+    HostCable *cable = b->pair->cables[0];
+    unsigned answers = 0;
+    uint32_t len;
+
+    /* A wire that takes nothing any more. */
+    bench_send(b, 0, 1, EHCA_WQE_OPTYPE_RDMA_WRITE, 0, 0, 100000, 0);
+    bench_send(b, 0, 2, EHCA_WQE_OPTYPE_RDMA_WRITE, 0, 0, 100000, 0);
+    for (unsigned i = 0; i < 1000; i++) {
+        inject_smp(b, 0, IB_METHOD_GET, IB_SM_NODE_INFO, NULL);
+        host_run(host);
+    }
+    /* A ring and a queue of them at the most. */
+    while (ib_ring_peek(&cable->ends[0].rx, &len)) {
+        ib_ring_consume(&cable->ends[0].rx);
+        host_run(host);
+        answers++;
+    }
+    g_assert_cmpuint(answers, >=, IB_RING_SLOTS + 64);
+    g_assert_cmpuint(answers, <, 2 * IB_RING_SLOTS + 64);
+    bench_free(b);
+}
+
+/* The SM asks for re-registration: NEQ entry 0x34/0x80, once each time. */
+static void test_reregister(void)
+{
+    Bench *b = bench_new_bare();
+    Host *host = b->pair->hosts[0];
+    IbPortInfo info;
+    HostEqe eqe;
+    uint8_t data[IB_SMP_DATA_LEN];
+
+    bench_events(b);
+    inject_smp(b, 0, IB_METHOD_GET, IB_SM_PORT_INFO, NULL);
+    b->pair->cables[0]->have_smp = false;
+    for (unsigned i = 0; i < 8 && !b->pair->cables[0]->have_smp; i++) {
+        host_run(host);
+        host_cable_run(b->pair->cables[0]);
+    }
+    ib_port_info_unpack(&info, b->pair->cables[0]->smp + IB_SMP_DATA_OFFSET);
+    info.state = IB_PORT_NO_CHANGE;
+    info.phys_state = IB_PHYS_NO_CHANGE;
+    info.speed_enabled = info.width_enabled = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        info.client_reregister = i & 1;
+        memset(data, 0, sizeof(data));
+        ib_port_info_pack(data, &info);
+        inject_smp(b, 0, IB_METHOD_SET, IB_SM_PORT_INFO, data);
+        bench_run(b, 10 * IB_USEC);
+        g_assert_true(host_next_neqe(host, &eqe) == (i & 1));
+        if (i & 1) {
+            g_assert_cmpuint(eqe.id, ==, EHCA_NEQE_SPECIFIC);
+            g_assert_cmphex(eqe.specific, ==, EHCA_NEQE_CLIENT_REREGISTER);
+            g_assert_cmpuint(eqe.port, ==, 1);
+            /* 29.1, but for the valid bit. */
+            g_assert_cmphex(eqe.raw & ~EHCA_EQE_VALID, ==,
+                            UINT64_C(0x3401800000000000));
+            g_assert_false(host_next_neqe(host, &eqe));
+        }
+    }
     bench_free(b);
 }
 
@@ -927,10 +1184,15 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/engine/ud/traffic", test_ud);
     g_test_add_func("/engine/ud/dropped", test_ud_dropped);
+    g_test_add_func("/engine/ud/arrivals", test_ud_arrivals);
+    g_test_add_func("/engine/ud/recv-errors", test_ud_recv_errors);
     g_test_add_func("/engine/ud/sqe", test_sqe);
     g_test_add_func("/engine/ud/errors", test_ud_errors);
     g_test_add_func("/engine/ud/sges", test_ud_sges);
     g_test_add_func("/engine/ud/pma", test_pma);
+    g_test_add_func("/engine/qp0", test_qp0);
+    g_test_add_func("/engine/port/smp-flood", test_smp_flood);
+    g_test_add_func("/engine/port/reregister", test_reregister);
     g_test_add_func("/engine/ud/multicast", test_multicast);
     g_test_add_func("/engine/srq", test_srq);
     g_test_add_func("/engine/srq-stopped", test_srq_stopped);
