@@ -42,7 +42,7 @@
  *   - The EQ's consumer is known from cqx_ep stores and H_QUERY_INT_STATE, the
  *     NEQ's from H_RESET_EVENTS.  An event that would overwrite one not seen
  *     yet is dropped and counted; a completion event dropped so leaves its CQ
- *     armed.
+ *     armed.  A queue found full by such a call gets one more interrupt.
  *   - A move to ERR by software raises event 0x05 for SRQ base QPs only (24.6).
  *   - A CQE that arrives while its CQ is armed and event-pending keeps the
  *     arm (14.3).  Error completions count as solicited.
@@ -52,7 +52,9 @@
  *   - rdma_atomic_ctrl is remembered only; access rights are the MR's.
  *   - IPD (static rate) is remembered, moved at a migration, not enforced.
  *   - A message of more than 2^22 packets (1 GiB at MTU 256) is a local length
- *     error, as one of more than 2 GiB is.
+ *     error, as one of more than 2 GiB is; a peer that asks for one by READ
+ *     makes an invalid request.
+ *   - WQEs of an SRQ have at most 4 SG entries: they are copied when taken.
  *   - UD messages longer than the receive buffer are dropped and counted, the
  *     WQE stays.
  *   - GRH word 0 of address vectors is read as the driver writes it (15.5).
