@@ -32,11 +32,12 @@
  * I/O address as it is.  Each DMA MR shares its pages (mr.c).
  *
  * Locks, outermost first:
- *	qp->mutex	modify and query of one QP
+ *	qp->mutex	modify of one QP
  *	cq->lock	consumer side: poll, and the tails of the work queues
  *			that complete into this CQ
  *	cq->flush_lock	membership of work queues in cq->flush_list
  *	wq->lock	producer side: posting
+ *	srq->lock	slots of a shared receive queue
  *	dev->kick_lock	CQs whose handler is to be called by software
  */
 #ifndef EHCA_H
@@ -107,13 +108,13 @@ struct ehca_port {
 	u8 num;
 	bool active;		/* last NEQ availability event */
 	wait_queue_head_t active_wait;
-	spinlock_t cfg_lock;
+	spinlock_t cfg_lock;	/* cfg */
 	struct ehca_port_cfg cfg;
 	struct mutex special_lock;	/* smi, gsi, pma_qpn */
 	struct ehca_qp *smi;
 	struct ehca_qp *gsi;
 	u32 pma_qpn;
-	struct mutex perf_lock;
+	struct mutex perf_lock;	/* perf_base */
 	u64 perf_base[EHCA_PERF_NR];	/* counter values at the last clear */
 };
 
@@ -197,7 +198,7 @@ struct ehca_dev {
 	struct workqueue_struct *wq;
 	struct delayed_work watch;
 
-	spinlock_t kick_lock;
+	spinlock_t kick_lock;	/* kick_list */
 	struct list_head kick_list;
 
 	struct xarray cqs;	/* by token */
@@ -247,12 +248,12 @@ struct ehca_cq {
 	struct ehca_queue q;
 	u32 entries;
 
-	spinlock_t lock;
+	spinlock_t lock;		/* consumer side, see above */
 	u32 idx;
 	bool toggle;
 	u32 unreturned;			/* consumed, adapter not told yet */
 
-	spinlock_t flush_lock;
+	spinlock_t flush_lock;		/* flush_list, queues' flush fields */
 	struct list_head flush_list;	/* struct ehca_wq.flush_entry */
 
 	bool armed;			/* consumer waits for its handler */
@@ -288,7 +289,7 @@ struct ehca_wq {
 	u32 max_sge;
 	struct ehca_slot *slot;
 
-	spinlock_t lock;
+	spinlock_t lock;		/* producer side: down to epoch */
 	u64 head;
 	u32 head_idx;
 	u16 epoch;		/* counts RESETs; old completions differ */
@@ -317,7 +318,7 @@ struct ehca_srq {
 	u32 nr;			/* WQEs in the ring */
 	u32 stride;
 	u32 max_post;
-	spinlock_t lock;
+	spinlock_t lock;	/* the fields below */
 	struct ehca_slot *slot;
 	u32 head_idx;
 	u32 posted;		/* without completion */
@@ -332,7 +333,7 @@ struct ehca_qp {
 	u32 token;
 	u32 real_qpn;		/* the adapter's, also for SMI and GSI */
 	void __iomem *regs;
-	struct mutex mutex;
+	struct mutex mutex;	/* one modify at a time */
 	enum ib_qp_state state;	/* as far as software knows */
 	u8 port;
 	u32 qkey;

@@ -264,6 +264,8 @@ static void ehca_wq_purge(struct ehca_wq *wq, u64 n)
 }
 
 static void ehca_wq_lock_all(struct ehca_wq *wq, unsigned long *flags)
+	__acquires(&wq->cq->lock) __acquires(&wq->cq->flush_lock)
+	__acquires(&wq->lock)
 {
 	spin_lock_irqsave(&wq->cq->lock, *flags);
 	spin_lock(&wq->cq->flush_lock);
@@ -271,6 +273,8 @@ static void ehca_wq_lock_all(struct ehca_wq *wq, unsigned long *flags)
 }
 
 static void ehca_wq_unlock_all(struct ehca_wq *wq, unsigned long flags)
+	__releases(&wq->cq->lock) __releases(&wq->cq->flush_lock)
+	__releases(&wq->lock)
 {
 	spin_unlock(&wq->lock);
 	spin_unlock(&wq->cq->flush_lock);

@@ -151,20 +151,25 @@ static unsigned int ehca_long_busy_ms(long rc)
 	}
 }
 
+static long ehca_hcall_raw(struct ehca_dev *dev, unsigned long op,
+			   struct ehca_call *c)
+{
+	return plpar_hcall9(op, c->out, dev->handle, c->in[0], c->in[1],
+			    c->in[2], c->in[3], c->in[4], c->in[5], c->in[6],
+			    c->in[7]);
+}
+
 static long ehca_hcall_once(struct ehca_dev *dev, unsigned long op,
 			    struct ehca_call *c)
 {
-	bool lock = !(dev->caps & EHCA_CAP_H_ALLOC_RES_SYNC);
 	unsigned long flags;
 	long rc;
 
-	if (lock)
-		spin_lock_irqsave(&dev->hcall_lock, flags);
-	rc = plpar_hcall9(op, c->out, dev->handle, c->in[0], c->in[1],
-			  c->in[2], c->in[3], c->in[4], c->in[5], c->in[6],
-			  c->in[7]);
-	if (lock)
-		spin_unlock_irqrestore(&dev->hcall_lock, flags);
+	if (dev->caps & EHCA_CAP_H_ALLOC_RES_SYNC)
+		return ehca_hcall_raw(dev, op, c);
+	spin_lock_irqsave(&dev->hcall_lock, flags);
+	rc = ehca_hcall_raw(dev, op, c);
+	spin_unlock_irqrestore(&dev->hcall_lock, flags);
 	return rc;
 }
 

@@ -609,27 +609,73 @@ static int ehca_check_av(const struct rdma_ah_attr *ah)
 	return 0;
 }
 
-static void ehca_set_av(struct ehca_qp_change *ch, struct ehca_port *port,
-			const struct rdma_ah_attr *ah)
+/* A field of the control block and the bit that says it is to be changed */
+struct ehca_field {
+	u32 off;
+	u64 mask;
+};
+
+#define FIELD(name)	{ EHCA_QPCB_##name, EHCA_QPMASK_##name }
+
+/* The address vectors of the primary [0] and the alternate [1] path */
+static const struct ehca_av_fields {
+	struct ehca_field dlid, path_bits, sl, ipd, send_grh;
+	struct ehca_field sgid_index, flow_label, hop_limit, traffic_class;
+	struct ehca_field dgid;
+} ehca_av_fields[2] = {
+	{
+		.dlid = FIELD(DLID),
+		.path_bits = FIELD(SOURCE_PATH_BITS),
+		.sl = FIELD(SERVICE_LEVEL),
+		.ipd = FIELD(MAX_STATIC_RATE),
+		.send_grh = FIELD(SEND_GRH_FLAG),
+		.sgid_index = FIELD(SOURCE_GID_IDX),
+		.flow_label = FIELD(FLOW_LABEL),
+		.hop_limit = FIELD(HOP_LIMIT),
+		.traffic_class = FIELD(TRAFFIC_CLASS),
+		.dgid = FIELD(DEST_GID),
+	}, {
+		.dlid = FIELD(DLID_AL),
+		.path_bits = FIELD(SOURCE_PATH_BITS_AL),
+		.sl = FIELD(SERVICE_LEVEL_AL),
+		.ipd = FIELD(MAX_STATIC_RATE_AL),
+		.send_grh = FIELD(SEND_GRH_FLAG_AL),
+		.sgid_index = FIELD(SOURCE_GID_IDX_AL),
+		.flow_label = FIELD(FLOW_LABEL_AL),
+		.hop_limit = FIELD(HOP_LIMIT_AL),
+		.traffic_class = FIELD(TRAFFIC_CLASS_AL),
+		.dgid = FIELD(DEST_GID_AL),
+	},
+};
+
+static void ehca_set_field(struct ehca_qp_change *ch, struct ehca_field field,
+			   u32 val)
 {
+	ehca_set(ch, field.off, field.mask, val);
+}
+
+static void ehca_set_av(struct ehca_qp_change *ch, bool alt,
+			struct ehca_port *port, const struct rdma_ah_attr *ah)
+{
+	const struct ehca_av_fields *f = &ehca_av_fields[alt];
 	bool grh = rdma_ah_get_ah_flags(ah) & IB_AH_GRH;
+	const struct ib_global_route *g;
 
-	SET(ch, DLID, rdma_ah_get_dlid(ah));
-	SET(ch, SOURCE_PATH_BITS, rdma_ah_get_path_bits(ah) & 0x7f);
-	SET(ch, SERVICE_LEVEL, rdma_ah_get_sl(ah));
-	SET(ch, MAX_STATIC_RATE,
-	    ehca_port_ipd(port, rdma_ah_get_static_rate(ah)));
-	SET(ch, SEND_GRH_FLAG, grh);
-	if (grh) {
-		const struct ib_global_route *g = rdma_ah_read_grh(ah);
-
-		SET(ch, SOURCE_GID_IDX, g->sgid_index);
-		SET(ch, FLOW_LABEL, g->flow_label);
-		SET(ch, HOP_LIMIT, g->hop_limit);
-		SET(ch, TRAFFIC_CLASS, g->traffic_class);
-		memcpy(ch->block + EHCA_QPCB_DEST_GID, g->dgid.raw, 16);
-		ch->mask |= EHCA_QPMASK_DEST_GID;
-	}
+	ehca_set_field(ch, f->dlid, rdma_ah_get_dlid(ah));
+	ehca_set_field(ch, f->path_bits, rdma_ah_get_path_bits(ah) & 0x7f);
+	ehca_set_field(ch, f->sl, rdma_ah_get_sl(ah));
+	ehca_set_field(ch, f->ipd,
+		       ehca_port_ipd(port, rdma_ah_get_static_rate(ah)));
+	ehca_set_field(ch, f->send_grh, grh);
+	if (!grh)
+		return;
+	g = rdma_ah_read_grh(ah);
+	ehca_set_field(ch, f->sgid_index, g->sgid_index);
+	ehca_set_field(ch, f->flow_label, g->flow_label);
+	ehca_set_field(ch, f->hop_limit, g->hop_limit);
+	ehca_set_field(ch, f->traffic_class, g->traffic_class);
+	memcpy(ch->block + f->dgid.off, g->dgid.raw, 16);
+	ch->mask |= f->dgid.mask;
 }
 
 /*
@@ -657,28 +703,10 @@ static void ehca_set_alt_counts(struct ehca_qp *qp, struct ehca_qp_change *ch,
 static void ehca_set_alt(struct ehca_qp_change *ch, struct ehca_port *port,
 			 const struct ib_qp_attr *attr)
 {
-	const struct rdma_ah_attr *ah = &attr->alt_ah_attr;
-	bool grh = rdma_ah_get_ah_flags(ah) & IB_AH_GRH;
-
 	SET(ch, ALT_PHYS_PORT, attr->alt_port_num);
 	SET(ch, ALT_P_KEY_IDX, attr->alt_pkey_index);
 	SET(ch, TIMEOUT_AL, attr->alt_timeout);
-	SET(ch, DLID_AL, rdma_ah_get_dlid(ah));
-	SET(ch, SOURCE_PATH_BITS_AL, rdma_ah_get_path_bits(ah) & 0x7f);
-	SET(ch, SERVICE_LEVEL_AL, rdma_ah_get_sl(ah));
-	SET(ch, MAX_STATIC_RATE_AL,
-	    ehca_port_ipd(port, rdma_ah_get_static_rate(ah)));
-	SET(ch, SEND_GRH_FLAG_AL, grh);
-	if (grh) {
-		const struct ib_global_route *g = rdma_ah_read_grh(ah);
-
-		SET(ch, SOURCE_GID_IDX_AL, g->sgid_index);
-		SET(ch, FLOW_LABEL_AL, g->flow_label);
-		SET(ch, HOP_LIMIT_AL, g->hop_limit);
-		SET(ch, TRAFFIC_CLASS_AL, g->traffic_class);
-		memcpy(ch->block + EHCA_QPCB_DEST_GID_AL, g->dgid.raw, 16);
-		ch->mask |= EHCA_QPMASK_DEST_GID_AL;
-	}
+	ehca_set_av(ch, true, port, &attr->alt_ah_attr);
 }
 
 /* All that can be told from the attributes alone */
@@ -760,7 +788,7 @@ static void ehca_fill_change(struct ehca_qp *qp, struct ehca_qp_change *ch,
 	if (mask & IB_QP_QKEY)
 		SET(ch, QKEY, attr->qkey);
 	if (mask & IB_QP_AV)
-		ehca_set_av(ch, port, &attr->ah_attr);
+		ehca_set_av(ch, false, port, &attr->ah_attr);
 	if (mask & IB_QP_PATH_MTU)
 		SET(ch, PATH_MTU, attr->path_mtu);
 	if (mask & IB_QP_TIMEOUT)
@@ -921,25 +949,23 @@ static void ehca_get_av(struct ehca_dev *dev, const void *b, bool alt,
 			u32 port_num, struct rdma_ah_attr *ah)
 {
 	struct ehca_port *port = ehca_port(dev, port_num) ?: &dev->port[0];
-#define F(f)	get32(b, alt ? EHCA_QPCB_##f##_AL : EHCA_QPCB_##f)
+	const struct ehca_av_fields *f = &ehca_av_fields[alt];
+	union ib_gid dgid;
 
 	ah->type = RDMA_AH_ATTR_TYPE_IB;
-	rdma_ah_set_dlid(ah, F(DLID) & 0xffff);
-	rdma_ah_set_path_bits(ah, F(SOURCE_PATH_BITS) & 0x7f);
-	rdma_ah_set_sl(ah, F(SERVICE_LEVEL) & 0xf);
+	rdma_ah_set_dlid(ah, get32(b, f->dlid.off) & 0xffff);
+	rdma_ah_set_path_bits(ah, get32(b, f->path_bits.off) & 0x7f);
+	rdma_ah_set_sl(ah, get32(b, f->sl.off) & 0xf);
 	rdma_ah_set_static_rate(ah, ehca_port_rate(port,
-						   F(MAX_STATIC_RATE)));
+						   get32(b, f->ipd.off)));
 	rdma_ah_set_port_num(ah, port_num);
-	if (F(SEND_GRH_FLAG) & 1) {
-		union ib_gid dgid;
-
-		memcpy(dgid.raw, b + (alt ? EHCA_QPCB_DEST_GID_AL :
-				      EHCA_QPCB_DEST_GID), 16);
-		rdma_ah_set_grh(ah, &dgid, F(FLOW_LABEL) & 0xfffff,
-				F(SOURCE_GID_IDX), F(HOP_LIMIT),
-				F(TRAFFIC_CLASS));
-	}
-#undef F
+	if (!(get32(b, f->send_grh.off) & 1))
+		return;
+	memcpy(dgid.raw, b + f->dgid.off, 16);
+	rdma_ah_set_grh(ah, &dgid, get32(b, f->flow_label.off) & 0xfffff,
+			get32(b, f->sgid_index.off),
+			get32(b, f->hop_limit.off),
+			get32(b, f->traffic_class.off));
 }
 
 static enum ib_mig_state ehca_mig_from_fw(u32 fw)
