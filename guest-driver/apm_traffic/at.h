@@ -39,7 +39,7 @@
 #define AT_MSG_MAX		65536
 #define AT_DEPTH_MAX		256
 #define AT_CTL_SLOTS		8
-#define AT_BENCH_BYTES		(1 << 20)
+#define AT_BENCH_BYTES		BIT(20)
 #define AT_BENCH_DEPTH		8
 #define AT_BENCH_COUNT_MAX	1000000
 #define AT_RATE_MAX		1000000
@@ -165,7 +165,7 @@ struct at_conn {
 	struct at_slot *tx, *rx, ctl[AT_CTL_SLOTS];
 	bool rx_posted;
 
-	spinlock_t lock;
+	spinlock_t lock;		/* the fields down to seen */
 	struct at_counts n;
 	u32 rate;
 	enum at_op op;

@@ -29,11 +29,11 @@
 #include <linux/kref.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
-#include <linux/version.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
 
 #include "at.h"
+#include "sa_compat.h"
 
 static struct at_session at;		/* the actor's */
 struct at_auto at_auto = {
@@ -41,6 +41,7 @@ struct at_auto at_auto = {
 	.rearm = true,
 	.notify = true,
 };
+
 static struct workqueue_struct *at_wq;
 static atomic_t at_queued;
 static atomic_t at_gen_next;
@@ -176,6 +177,23 @@ static bool at_have_conn(void)
 	return at.c && (at.state == AT_CONNECTED || at.state == AT_ERROR);
 }
 
+/* An event of the connection, with its QP and port; @t NULL: now */
+static __printf(3, 4) void at_conn_event(const struct at_time *t,
+					 const char *name, const char *fmt, ...)
+{
+	struct at_time now;
+	struct va_format vaf = { .fmt = fmt };
+	va_list args;
+
+	if (!t)
+		at_now(&now);
+	va_start(args, fmt);
+	vaf.va = &args;
+	at_event_at(t ? t : &now, name, "\"qpn\":%u,\"port\":%u,%pV",
+		    at.c->qp->qp_num, at.cur.port, &vaf);
+	va_end(args);
+}
+
 static int at_rail_set(struct at_rail *rail, const struct sa_path_rec *rec)
 {
 	const struct ib_gid_attr *gid;
@@ -207,12 +225,7 @@ static void at_ask_free(struct kref *ref)
 }
 
 static void at_path_answer(int status, struct sa_path_rec *rec,
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-			   unsigned int num_prs,
-#else
-			   int num_prs,
-#endif
-			   void *context)
+			   sa_num_records num, void *context)
 {
 	struct at_path_ask *ask = context;
 	struct at_msg *m = at_msg_new(AT_MSG_PATH, ask->gen, GFP_KERNEL);
@@ -391,16 +404,14 @@ static void at_arm_work(struct work_struct *work)
 	ms = (ktime_get_ns() - at.arm_from_ns) / NSEC_PER_MSEC;
 	if (attr.path_mig_state == IB_MIG_ARMED) {
 		at.arm_watch = false;
-		at_event("armed",
-			 "\"qpn\":%u,\"port\":%u,\"state\":\"ARMED\",\"after_ms\":%llu",
-			 at.c->qp->qp_num, at.cur.port, ms);
+		at_conn_event(NULL, "armed",
+			      "\"state\":\"ARMED\",\"after_ms\":%llu", ms);
 		return;
 	}
 	if (!at.still_told && ms >= AT_STILL_REARM_MS) {
 		at.still_told = true;
-		at_event("still_rearm",
-			 "\"qpn\":%u,\"port\":%u,\"state\":\"REARM\",\"after_ms\":%llu",
-			 at.c->qp->qp_num, at.cur.port, ms);
+		at_conn_event(NULL, "still_rearm",
+			      "\"state\":\"REARM\",\"after_ms\":%llu", ms);
 	}
 	at.arm_poll_ms = min(at.arm_poll_ms * 2, AT_ARM_POLL_MAX_MS);
 	mod_delayed_work(at_wq, &at.arm_work,
@@ -424,9 +435,9 @@ static int at_load(bool rearm, bool force)
 	if (!ret)
 		ret = at_query(&now);
 	if (ret) {
-		at_event("rearm_refused",
-			 "\"qpn\":%u,\"port\":%u,\"errno\":%d,\"state\":\"%s\"",
-			 at.c->qp->qp_num, at.cur.port, -ret, at_mig_now());
+		at_conn_event(NULL, "rearm_refused",
+			      "\"errno\":%d,\"state\":\"%s\"", -ret,
+			      at_mig_now());
 		return ret;
 	}
 	if (!rearm || (!force && now.path_mig_state != IB_MIG_MIGRATED))
@@ -437,15 +448,15 @@ static int at_load(bool rearm, bool force)
 		ret = -ret;
 	state = at_mig_now();
 	if (ret) {
-		at_event("rearm_refused",
-			 "\"qpn\":%u,\"port\":%u,\"errno\":%d,\"state\":\"%s\"",
-			 at.c->qp->qp_num, at.cur.port, -ret, state);
+		at_conn_event(NULL, "rearm_refused",
+			      "\"errno\":%d,\"state\":\"%s\"", -ret, state);
 		return ret;
 	}
-	at_event(mask & IB_QP_PATH_MIG_STATE ? "rearmed" : "alternate_loaded",
-		 "\"qpn\":%u,\"port\":%u,\"alt_port\":%u,\"alt_dlid\":%u,\"state\":\"%s\"",
-		 at.c->qp->qp_num, at.cur.port, attr.alt_port_num,
-		 rdma_ah_get_dlid(&attr.alt_ah_attr), state);
+	at_conn_event(NULL,
+		      mask & IB_QP_PATH_MIG_STATE ? "rearmed" : "alternate_loaded",
+		      "\"alt_port\":%u,\"alt_dlid\":%u,\"state\":\"%s\"",
+		      attr.alt_port_num, rdma_ah_get_dlid(&attr.alt_ah_attr),
+		      state);
 	if (mask & IB_QP_PATH_MIG_STATE)
 		at_arm_watch();
 	return 0;
@@ -463,16 +474,14 @@ static int at_migrate(const char *why, bool force)
 	if (!ret)
 		ret = ib_modify_qp(at.c->qp, &attr, IB_QP_PATH_MIG_STATE);
 	if (ret) {
-		at_event("migrate_refused",
-			 "\"qpn\":%u,\"port\":%u,\"errno\":%d,\"state\":\"%s\",\"why\":\"%s\"",
-			 at.c->qp->qp_num, at.cur.port, -ret,
-			 at_mig_str(now.path_mig_state), why);
+		at_conn_event(NULL, "migrate_refused",
+			      "\"errno\":%d,\"state\":\"%s\",\"why\":\"%s\"",
+			      -ret, at_mig_str(now.path_mig_state), why);
 		return ret;
 	}
-	at_event("migrated_by_software",
-		 "\"qpn\":%u,\"port\":%u,\"why\":\"%s\",\"state\":\"%s\"",
-		 at.c->qp->qp_num, at.cur.port, why,
-		 at_mig_str(now.path_mig_state));
+	at_conn_event(NULL, "migrated_by_software",
+		      "\"why\":\"%s\",\"state\":\"%s\"", why,
+		      at_mig_str(now.path_mig_state));
 	return 0;
 }
 
@@ -542,16 +551,14 @@ static void at_lap_send(const struct sa_path_rec *answer)
 		ret = apm_cm_send_lap(at.id, &p);
 	}
 	if (ret) {
-		at_event("lap_error",
-			 "\"qpn\":%u,\"port\":%u,\"why\":\"send\",\"errno\":%d",
-			 at.c->qp->qp_num, at.cur.port, -ret);
+		at_conn_event(NULL, "lap_error",
+			      "\"why\":\"send\",\"errno\":%d", -ret);
 		return;
 	}
 	at.lap_out = true;
-	at_event("lap_sent",
-		 "\"qpn\":%u,\"port\":%u,\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\",\"try\":%u",
-		 at.c->qp->qp_num, at.cur.port, at.lap.port, &rec.dgid,
-		 at.lap_try);
+	at_conn_event(NULL, "lap_sent",
+		      "\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\",\"try\":%u",
+		      at.lap.port, &rec.dgid, at.lap_try);
 }
 
 /* ------------------------------------------------------------------ */
@@ -824,14 +831,12 @@ static void at_send_apr(u8 status)
 	int ret = apm_cm_send_apr(at.id, status, NULL, 0, NULL, 0);
 
 	if (ret)
-		at_event("lap_error",
-			 "\"qpn\":%u,\"port\":%u,\"why\":\"send\",\"errno\":%d",
-			 at.c->qp->qp_num, at.cur.port, -ret);
+		at_conn_event(NULL, "lap_error",
+			      "\"why\":\"send\",\"errno\":%d", -ret);
 	else
-		at_event("apr_sent",
-			 "\"qpn\":%u,\"port\":%u,\"status\":%u,\"text\":\"%s\"",
-			 at.c->qp->qp_num, at.cur.port, status,
-			 apm_cm_apr_str(status));
+		at_conn_event(NULL, "apr_sent",
+			      "\"status\":%u,\"text\":\"%s\"", status,
+			      apm_cm_apr_str(status));
 }
 
 static void at_lap_answer(const struct sa_path_rec *rec, u32 port)
@@ -868,13 +873,12 @@ static bool at_send_mra(const struct sa_path_rec *rec, u32 port)
 	/* Twice that, so that the peer does not repeat at the last moment. */
 	ret = apm_cm_send_mra(at.id, code + 1, NULL, 0);
 	if (ret) {
-		at_event("lap_error",
-			 "\"qpn\":%u,\"port\":%u,\"why\":\"send\",\"errno\":%d",
-			 at.c->qp->qp_num, at.cur.port, -ret);
+		at_conn_event(NULL, "lap_error",
+			      "\"why\":\"send\",\"errno\":%d", -ret);
 		return false;
 	}
-	at_event("mra_sent", "\"qpn\":%u,\"port\":%u,\"ms\":%u",
-		 at.c->qp->qp_num, at.cur.port, 1U << (code + 1 - 8));
+	at_conn_event(NULL, "mra_sent",
+		      "\"ms\":%u", 1U << (code + 1 - 8));
 	at.lap_asked = true;
 	at.asked = *rec;
 	at.asked_port = port;
@@ -888,9 +892,9 @@ static void at_lap_received(struct at_msg *m)
 	const struct sa_path_rec *rec = &m->u.cm.ev.u.lap.alternate_path;
 	u32 port = m->u.cm.ev.u.lap.port;
 
-	at_event_at(&m->t, "lap_received",
-		    "\"qpn\":%u,\"port\":%u,\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\"",
-		    at.c->qp->qp_num, at.cur.port, port, &rec->dgid);
+	at_conn_event(&m->t, "lap_received",
+		      "\"alt_port\":%u,\"alt_peer_gid\":\"%pI6c\"", port,
+		      &rec->dgid);
 	if (!at_auto.mra_ms || !at_send_mra(rec, port))
 		at_lap_answer(rec, port);
 }
@@ -900,10 +904,9 @@ static void at_apr_received(struct at_msg *m)
 	u8 status = m->u.cm.ev.u.apr.status;
 
 	at.lap_out = false;
-	at_event_at(&m->t, "apr_received",
-		    "\"qpn\":%u,\"port\":%u,\"status\":%u,\"text\":\"%s\"",
-		    at.c->qp->qp_num, at.cur.port, status,
-		    apm_cm_apr_str(status));
+	at_conn_event(&m->t, "apr_received",
+		      "\"status\":%u,\"text\":\"%s\"", status,
+		      apm_cm_apr_str(status));
 	if (status != APM_CM_APR_SUCCESS) {
 		if (at.lap_wanted)
 			at_lap_later();
@@ -924,10 +927,8 @@ static void at_lap_error(struct at_msg *m)
 	};
 
 	at.lap_out = false;
-	at_event_at(&m->t, "lap_error",
-		    "\"qpn\":%u,\"port\":%u,\"why\":\"%s\"",
-		    at.c->qp->qp_num, at.cur.port,
-		    why[m->u.cm.ev.u.lap_error.why]);
+	at_conn_event(&m->t, "lap_error",
+		      "\"why\":\"%s\"", why[m->u.cm.ev.u.lap_error.why]);
 	if (at.lap_wanted)
 		at_lap_later();
 }
@@ -958,6 +959,33 @@ static int at_cm_event(struct apm_cm_id *id, const struct apm_cm_event *ev)
 	return 0;
 }
 
+/* The peer clears up our former life: again soon, from the QP on. */
+static void at_call_again(void)
+{
+	struct apm_cm_id *id = at.id;
+	struct at_conn *c = at.c;
+
+	at.id = NULL;
+	at.c = NULL;
+	at.gen = at_new_gen();
+	apm_cm_destroy_id(id);
+	at_conn_destroy(c);
+	at.state = AT_RESOLVING;
+	mod_delayed_work(at_wq, &at.path_work,
+			 msecs_to_jiffies(AT_PATH_RETRY_MS));
+}
+
+static void at_rejected(u16 reason)
+{
+	if (at.state != AT_CONNECTING)
+		at_end("peer", true);
+	else if (at.active && reason == APM_CM_REJ_STALE_CONN &&
+		 at.stale_try++ < AT_STALE_RETRIES)
+		at_call_again();
+	else
+		at_connect_failed(apm_cm_rej_str(reason), reason, 0);
+}
+
 static void at_on_cm(struct at_msg *m)
 {
 	const struct apm_cm_event *ev = &m->u.cm.ev;
@@ -985,36 +1013,13 @@ static void at_on_cm(struct at_msg *m)
 		at_connect_failed("REP not answered", -1, -ETIMEDOUT);
 		break;
 	case APM_CM_REJ_RECEIVED:
-		if (at.state == AT_CONNECTING) {
-			/* The peer clears up our former life: again soon. */
-			if (at.active &&
-			    ev->u.rej.reason == APM_CM_REJ_STALE_CONN &&
-			    at.stale_try++ < AT_STALE_RETRIES) {
-				struct apm_cm_id *id = at.id;
-				struct at_conn *c = at.c;
-
-				at.id = NULL;
-				at.c = NULL;
-				at.gen = at_new_gen();
-				apm_cm_destroy_id(id);
-				at_conn_destroy(c);
-				at.state = AT_RESOLVING;
-				mod_delayed_work(at_wq, &at.path_work,
-					msecs_to_jiffies(AT_PATH_RETRY_MS));
-				break;
-			}
-			at_connect_failed(apm_cm_rej_str(ev->u.rej.reason),
-					  ev->u.rej.reason, 0);
-		} else {
-			at_end("peer", true);
-		}
+		at_rejected(ev->u.rej.reason);
 		break;
 	case APM_CM_MRA_RECEIVED:
 		if (at.c)
-			at_event_at(&m->t, "mra_received",
-				    "\"qpn\":%u,\"port\":%u,\"service_timeout\":%u",
-				    at.c->qp->qp_num, at.cur.port,
-				    ev->u.mra.service_timeout);
+			at_conn_event(&m->t, "mra_received",
+				      "\"service_timeout\":%u",
+				      ev->u.mra.service_timeout);
 		break;
 	case APM_CM_LAP_RECEIVED:
 		if (at_have_conn())
@@ -1071,14 +1076,12 @@ static void at_path_mig(struct at_msg *m)
 	if (at_auto.notify) {
 		error = apm_cm_notify(at.id, IB_EVENT_PATH_MIG);
 		if (error)
-			at_event("cm_notified",
-				 "\"qpn\":%u,\"port\":%u,\"errno\":%d",
-				 at.c->qp->qp_num, at.cur.port, -error);
+			at_conn_event(NULL, "cm_notified",
+				      "\"errno\":%d", -error);
 		else
-			at_event("cm_notified",
-				 "\"qpn\":%u,\"port\":%u,\"peer_gid\":\"%pI6c\"",
-				 at.c->qp->qp_num, at.cur.port,
-				 &at.cur.rec.dgid);
+			at_conn_event(NULL, "cm_notified",
+				      "\"peer_gid\":\"%pI6c\"",
+				      &at.cur.rec.dgid);
 	}
 	if (at.active) {
 		at.lap_wanted = true;
@@ -1117,12 +1120,10 @@ static void at_on_qp_event(struct at_msg *m)
 		name = "qp_error";
 		break;
 	}
-	at_event_at(&m->t, name,
-		    "\"qpn\":%u,\"port\":%u,\"what\":\"%s\",\"state\":\"%s\"",
-		    at.c->qp->qp_num, at.cur.port,
-		    ib_event_msg(m->u.qp.event),
-		    at_query(&attr) ? "UNKNOWN" :
-		    at_mig_str(attr.path_mig_state));
+	at_conn_event(&m->t, name,
+		      "\"what\":\"%s\",\"state\":\"%s\"",
+		      ib_event_msg(m->u.qp.event),
+		      at_query(&attr) ? "UNKNOWN" : at_mig_str(attr.path_mig_state));
 }
 
 static void at_on_data_error(struct at_msg *m)
@@ -1134,11 +1135,10 @@ static void at_on_data_error(struct at_msg *m)
 		return;
 	at.state = AT_ERROR;
 	ret = at_query(&attr);
-	at_event_at(&m->t, "qp_error",
-		    "\"qpn\":%u,\"port\":%u,\"what\":\"QP in state %s\",\"state\":\"%s\"",
-		    at.c->qp->qp_num, at.cur.port,
-		    ret ? "UNKNOWN" : at_qps_str(attr.qp_state),
-		    ret ? "UNKNOWN" : at_mig_str(attr.path_mig_state));
+	at_conn_event(&m->t, "qp_error",
+		      "\"what\":\"QP in state %s\",\"state\":\"%s\"",
+		      ret ? "UNKNOWN" : at_qps_str(attr.qp_state),
+		      ret ? "UNKNOWN" : at_mig_str(attr.path_mig_state));
 }
 
 static void at_on_port_event(struct at_msg *m)

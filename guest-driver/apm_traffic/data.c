@@ -32,7 +32,7 @@
 
 #define AT_MAGIC		0x61706d74	/* "apmt" */
 #define AT_WIRE_VERSION		1
-#define AT_RING_BYTES		(1 << 20)
+#define AT_RING_BYTES		BIT(20)
 #define AT_RING_SLOTS_MIN	2
 
 enum at_kind {
@@ -456,6 +456,16 @@ out:
 	spin_unlock(&c->lock);
 }
 
+static void at_sleep_until(u64 ns)
+{
+	ktime_t t = ns_to_ktime(ns);
+
+	set_current_state(TASK_INTERRUPTIBLE);
+	if (!kthread_should_stop())
+		schedule_hrtimeout_range(&t, 50000, HRTIMER_MODE_ABS);
+	__set_current_state(TASK_RUNNING);
+}
+
 static int at_sender(void *arg)
 {
 	struct at_conn *c = arg;
@@ -470,13 +480,7 @@ static int at_sender(void *arg)
 		if (c->rate) {
 			now = ktime_get_ns();
 			if (now < c->due_ns) {
-				ktime_t t = ns_to_ktime(c->due_ns);
-
-				set_current_state(TASK_INTERRUPTIBLE);
-				if (!kthread_should_stop())
-					schedule_hrtimeout_range(&t, 50000,
-						HRTIMER_MODE_ABS);
-				__set_current_state(TASK_RUNNING);
+				at_sleep_until(c->due_ns);
 				continue;
 			}
 			c->due_ns += NSEC_PER_SEC / c->rate;
@@ -512,11 +516,26 @@ static int at_rx_post(struct at_conn *c, struct at_slot *slot)
 	return ib_post_recv(c->qp, &wr, &bad);
 }
 
+/* The op of a run, asked for here or by the peer */
+static bool at_op_possible(const struct at_conn *c,
+			   const struct at_traffic_params *p)
+{
+	/* RDMA takes memory of the peer's; reads are not counted. */
+	return p->op == AT_OP_SEND ||
+	       (c->have_peer && (p->op != AT_OP_READ || !p->count));
+}
+
 /* Under c->lock */
 static void at_rx_seq(struct at_conn *c, u64 seq)
 {
 	struct at_counts *n = &c->n;
 
+	if (seq <= n->rx_seq && (n->rx_seq - seq >= AT_SEEN_WINDOW ||
+				 test_bit(seq % AT_SEEN_WINDOW, c->seen))) {
+		n->dup++;
+		at_message_error(c, "dup", n->rx_seq + 1, seq);
+		return;
+	}
 	if (seq == n->rx_seq + 1) {
 		n->rx_seq = seq;
 	} else if (seq > n->rx_seq) {
@@ -527,11 +546,6 @@ static void at_rx_seq(struct at_conn *c, u64 seq)
 		for (i = 0; i < min_t(u64, skip, AT_SEEN_WINDOW); i++)
 			clear_bit((seq - 1 - i) % AT_SEEN_WINDOW, c->seen);
 		n->rx_seq = seq;
-	} else if (n->rx_seq - seq >= AT_SEEN_WINDOW ||
-		   test_bit(seq % AT_SEEN_WINDOW, c->seen)) {
-		n->dup++;
-		at_message_error(c, "dup", n->rx_seq + 1, seq);
-		return;
 	} else {
 		n->reordered++;
 		if (n->lost)
@@ -574,7 +588,10 @@ static void at_rx_ctl(struct at_conn *c, struct at_wire *w)
 		p.count = min_t(u64, le64_to_cpu(w->a), S64_MAX);
 		p.op = (b & 0xff) <= AT_OP_READ ? b & 0xff : AT_OP_SEND;
 		p.dir = AT_DIR_OUT;
-		if (c->stop.wanted) {
+		if (!at_op_possible(c, &p)) {
+			c->n.corrupt++;
+			at_message_error(c, "corrupt", AT_OP_SEND, p.op);
+		} else if (c->stop.wanted) {
 			c->peer_ask = p;
 			c->start_pending = true;
 		} else if (!c->tx_on) {
@@ -800,9 +817,7 @@ int at_traffic_start(struct at_conn *c, const struct at_traffic_params *p,
 		ret = -EBUSY;
 	else if (c->tx_on || c->counting)
 		ret = -EALREADY;
-	else if (p->op != AT_OP_SEND && !c->have_peer)
-		ret = -EOPNOTSUPP;
-	else if (p->op == AT_OP_READ && p->count)
+	else if (!at_op_possible(c, p))
 		ret = -EOPNOTSUPP;
 	if (!ret && p->dir != AT_DIR_OUT)
 		ret = at_ctl_send(c, AT_START, p->rate, p->count, p->op);

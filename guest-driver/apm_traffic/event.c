@@ -18,7 +18,7 @@ struct at_line {
 };
 
 struct at_reader {
-	struct mutex lock;
+	struct mutex lock;		/* the fields below */
 	u64 next;			/* sequence number */
 	u32 len, pos;			/* of the line being handed out */
 	char text[AT_EVENT_TEXT];

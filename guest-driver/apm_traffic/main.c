@@ -163,6 +163,8 @@ static struct sa_notice_consumer at_sa_consumer = {
 	.notify = at_sa_event,
 };
 
+static struct ib_client at_client;
+
 static int at_add(struct ib_device *ib)
 {
 	struct at_device *d;
@@ -181,6 +183,7 @@ static int at_add(struct ib_device *ib)
 		return -EMFILE;
 	}
 	at_ndevices++;
+	ib_set_client_data(ib, &at_client, d);
 	list_add_tail(&d->list, &at_devices);
 	mutex_unlock(&at_devices_lock);
 
@@ -202,19 +205,12 @@ static int at_add(struct ib_device *ib)
 
 static void at_remove(struct ib_device *ib, void *data)
 {
-	struct at_device *d = NULL, *i;
+	struct at_device *d = data;
 
 	mutex_lock(&at_devices_lock);
-	list_for_each_entry(i, &at_devices, list)
-		if (i->ib == ib)
-			d = i;
-	if (d) {
-		list_del(&d->list);
-		at_ndevices--;
-	}
+	list_del(&d->list);
+	at_ndevices--;
 	mutex_unlock(&at_devices_lock);
-	if (!d)
-		return;
 	ib_unregister_event_handler(&d->events);
 	at_control_device_gone(ib);
 	at_event("device_removed", "\"dev\":\"%s\",\"ports\":%u",

@@ -18,11 +18,12 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
-#include <linux/version.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_sa.h>
 #include <rdma/ib_verbs.h>
+
+#include "sa_compat.h"
 
 #define DEPTH		64
 #define MSG_MAX		8192
@@ -325,12 +326,7 @@ struct ask {
 	int status;
 };
 
-static void on_path(int status, struct sa_path_rec *rec,
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-		    unsigned int num_prs,
-#else
-		    int num_prs,
-#endif
+static void on_path(int status, struct sa_path_rec *rec, sa_num_records num,
 		    void *context)
 {
 	struct ask *ask = context;
