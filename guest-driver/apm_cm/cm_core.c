@@ -48,6 +48,7 @@
 
 #include "cm.h"
 
+/* All of this module's state; see above */
 DEFINE_MUTEX(cm_lock);
 static DEFINE_XARRAY_ALLOC1(cm_ids);
 static LIST_HEAD(cm_conns);
@@ -450,7 +451,7 @@ static void cm_release(struct cm_conn *c)
 		break;
 	case APM_CM_DREQ_SENT:
 	case APM_CM_TIMEWAIT:
-		keep = c->dev != NULL;
+		keep = c->dev;
 		break;
 	default:
 		break;

@@ -251,6 +251,8 @@ static void cm_dev_set_cap(struct cm_port *port, bool on)
 			  on ? "set" : "clear", ret);
 }
 
+static struct ib_client cm_client;
+
 static int cm_dev_add(struct ib_device *ib)
 {
 	struct ib_mad_reg_req req = {
@@ -302,6 +304,7 @@ static int cm_dev_add(struct ib_device *ib)
 		return -EOPNOTSUPP;
 	}
 
+	ib_set_client_data(ib, &cm_client, dev);
 	mutex_lock(&cm_lock);
 	list_add_tail(&dev->list, &cm_devices);
 	cm_ports_owned += good;
@@ -313,23 +316,16 @@ static int cm_dev_add(struct ib_device *ib)
 	return 0;
 }
 
-static struct ib_client cm_client;
-
 static void cm_dev_remove(struct ib_device *ib, void *data)
 {
-	struct cm_device *dev;
+	struct cm_device *dev = data;
 	u32 i;
 
 	mutex_lock(&cm_lock);
-	dev = cm_dev_find(ib);
-	if (dev) {
-		dev->gone = true;
-		list_del(&dev->list);
-		cm_core_device_gone(dev);
-	}
+	dev->gone = true;
+	list_del(&dev->list);
+	cm_core_device_gone(dev);
 	mutex_unlock(&cm_lock);
-	if (!dev)
-		return;
 
 	for (i = 0; i < dev->nports; i++) {
 		struct cm_port *port = &dev->ports[i];

@@ -120,12 +120,12 @@ void cm_msg_get_req_path(const struct cm_req_msg *creq, bool alternate,
 					     req);
 		rec->dgid = *IBA_GET_MEM_PTR(CM_REQ_PRIMARY_LOCAL_PORT_GID,
 					     req);
-		rec->ib.slid = cpu_to_be16(
-			IBA_GET(CM_REQ_PRIMARY_REMOTE_PORT_LID, req));
-		rec->ib.dlid = cpu_to_be16(
-			IBA_GET(CM_REQ_PRIMARY_LOCAL_PORT_LID, req));
-		rec->flow_label = cpu_to_be32(
-			IBA_GET(CM_REQ_PRIMARY_FLOW_LABEL, req));
+		rec->ib.slid =
+			cpu_to_be16(IBA_GET(CM_REQ_PRIMARY_REMOTE_PORT_LID, req));
+		rec->ib.dlid =
+			cpu_to_be16(IBA_GET(CM_REQ_PRIMARY_LOCAL_PORT_LID, req));
+		rec->flow_label =
+			cpu_to_be32(IBA_GET(CM_REQ_PRIMARY_FLOW_LABEL, req));
 		rec->rate = IBA_GET(CM_REQ_PRIMARY_PACKET_RATE, req);
 		rec->traffic_class = IBA_GET(CM_REQ_PRIMARY_TRAFFIC_CLASS, req);
 		rec->hop_limit = IBA_GET(CM_REQ_PRIMARY_HOP_LIMIT, req);
@@ -136,12 +136,12 @@ void cm_msg_get_req_path(const struct cm_req_msg *creq, bool alternate,
 					     req);
 		rec->dgid = *IBA_GET_MEM_PTR(CM_REQ_ALTERNATE_LOCAL_PORT_GID,
 					     req);
-		rec->ib.slid = cpu_to_be16(
-			IBA_GET(CM_REQ_ALTERNATE_REMOTE_PORT_LID, req));
-		rec->ib.dlid = cpu_to_be16(
-			IBA_GET(CM_REQ_ALTERNATE_LOCAL_PORT_LID, req));
-		rec->flow_label = cpu_to_be32(
-			IBA_GET(CM_REQ_ALTERNATE_FLOW_LABEL, req));
+		rec->ib.slid =
+			cpu_to_be16(IBA_GET(CM_REQ_ALTERNATE_REMOTE_PORT_LID, req));
+		rec->ib.dlid =
+			cpu_to_be16(IBA_GET(CM_REQ_ALTERNATE_LOCAL_PORT_LID, req));
+		rec->flow_label =
+			cpu_to_be32(IBA_GET(CM_REQ_ALTERNATE_FLOW_LABEL, req));
 		rec->rate = IBA_GET(CM_REQ_ALTERNATE_PACKET_RATE, req);
 		rec->traffic_class =
 			IBA_GET(CM_REQ_ALTERNATE_TRAFFIC_CLASS, req);
@@ -221,8 +221,11 @@ void cm_msg_get_lap_path(const struct cm_lap_msg *clap, __be16 pkey, u8 mtu,
 	cm_rec_common(rec, *timeout);
 }
 
-#define CM_STR(table, i) \
-	((i) < ARRAY_SIZE(table) && table[i] ? table[i] : "UNKNOWN")
+static const char *cm_str(const char * const *names, unsigned int count,
+			  unsigned int i)
+{
+	return i < count && names[i] ? names[i] : "UNKNOWN";
+}
 
 static const char * const cm_state_names[] = {
 	[APM_CM_IDLE] = "IDLE",
@@ -331,36 +334,36 @@ static const char * const cm_msg_names[] = {
 
 const char *apm_cm_state_str(enum apm_cm_state state)
 {
-	return CM_STR(cm_state_names, state);
+	return cm_str(cm_state_names, ARRAY_SIZE(cm_state_names), state);
 }
 EXPORT_SYMBOL_GPL(apm_cm_state_str);
 
 const char *apm_cm_lap_state_str(enum apm_cm_lap_state state)
 {
-	return CM_STR(cm_lap_state_names, state);
+	return cm_str(cm_lap_state_names, ARRAY_SIZE(cm_lap_state_names), state);
 }
 EXPORT_SYMBOL_GPL(apm_cm_lap_state_str);
 
 const char *apm_cm_event_str(enum apm_cm_event_type event)
 {
-	return CM_STR(cm_event_names, event);
+	return cm_str(cm_event_names, ARRAY_SIZE(cm_event_names), event);
 }
 EXPORT_SYMBOL_GPL(apm_cm_event_str);
 
 const char *apm_cm_rej_str(u16 reason)
 {
-	return CM_STR(cm_rej_names, reason);
+	return cm_str(cm_rej_names, ARRAY_SIZE(cm_rej_names), reason);
 }
 EXPORT_SYMBOL_GPL(apm_cm_rej_str);
 
 const char *apm_cm_apr_str(u8 status)
 {
-	return CM_STR(cm_apr_names, status);
+	return cm_str(cm_apr_names, ARRAY_SIZE(cm_apr_names), status);
 }
 EXPORT_SYMBOL_GPL(apm_cm_apr_str);
 
 const char *apm_cm_msg_str(unsigned int kind)
 {
-	return CM_STR(cm_msg_names, kind);
+	return cm_str(cm_msg_names, ARRAY_SIZE(cm_msg_names), kind);
 }
 EXPORT_SYMBOL_GPL(apm_cm_msg_str);

@@ -109,7 +109,7 @@ struct test {
 	} opt;
 
 	struct apm_cm_tap tap;
-	spinlock_t tap_lock;
+	spinlock_t tap_lock;		/* tapped */
 	struct tapped tapped[2][KINDS];
 	wait_queue_head_t tap_wait;
 

@@ -88,7 +88,7 @@ static void to(struct test *t, struct end *e, enum ib_qp_state state)
 		ok(t, ib_modify_qp(e->qp, &attr, mask), "modify QP");
 }
 
-static void query(struct test *t, struct end *e, struct ib_qp_attr *attr)
+static void query_qp(struct test *t, struct end *e, struct ib_qp_attr *attr)
 {
 	struct ib_qp_init_attr init;
 
@@ -111,7 +111,7 @@ static void mig_is(struct test *t, struct end *e, enum ib_mig_state state,
 {
 	struct ib_qp_attr attr;
 
-	query(t, e, &attr);
+	query_qp(t, e, &attr);
 	check(t, attr.path_mig_state == state && attr.port_num == port,
 	      "%s is %s on port %u, not %s on %u", e->name,
 	      mig_name(attr.path_mig_state), attr.port_num, mig_name(state),

@@ -15,8 +15,8 @@
  * - A subscription lives in the SM's memory only.  CLIENT_REREGISTER,
  *   SM_CHANGE, LID_CHANGE and PORT_ACTIVE renew it at once; besides, each is
  *   refreshed every minute for subnet managers that restart silently.
- * - Every Report is answered with ReportResp, even those not understood, or the
- *   SA would repeat them.  Only those from the port's SM LID are believed.
+ * - Every Report from the port's SM LID is answered with ReportResp, even those
+ *   of other traps, or the SA would repeat them.  Others are refused.
  * - Consumers are called from one ordered work queue.
  */
 #include <linux/completion.h>
@@ -536,6 +536,8 @@ static void sn_receive(struct ib_mad_agent *agent,
 /* ------------------------------------------------------------------ */
 /* Devices */
 
+static struct ib_client sn_client;
+
 static int sn_add(struct ib_device *ib)
 {
 	struct ib_mad_reg_req req = {
@@ -581,6 +583,7 @@ static int sn_add(struct ib_device *ib)
 		return -EOPNOTSUPP;
 	}
 
+	ib_set_client_data(ib, &sn_client, dev);
 	mutex_lock(&sn_devices_lock);
 	list_add_tail(&dev->list, &sn_devices);
 	mutex_unlock(&sn_devices_lock);
@@ -615,18 +618,12 @@ static void sn_unsubscribe(struct sn_port *port)
 
 static void sn_remove(struct ib_device *ib, void *data)
 {
-	struct sn_device *dev = NULL, *d;
+	struct sn_device *dev = data;
 	u32 i;
 
 	mutex_lock(&sn_devices_lock);
-	list_for_each_entry(d, &sn_devices, list)
-		if (d->ib == ib)
-			dev = d;
-	if (dev)
-		list_del(&dev->list);
+	list_del(&dev->list);
 	mutex_unlock(&sn_devices_lock);
-	if (!dev)
-		return;
 
 	ib_unregister_event_handler(&dev->events);
 	for (i = 0; i < dev->nports; i++) {
