@@ -728,6 +728,103 @@ static void test_garbage_rings(void)
     }
 }
 
+/*
+ * Memory that goes away under the adapter: what lies from a certain address on
+ * cannot be reached any more.  Errors as for any bad WQE or key; when not even
+ * a CQE can be written, the CQ is in error; nothing else happens.
+ */
+static void test_memory_goes(void)
+{
+    enum { LOCAL_MR, REMOTE_MR, READ_MR, ATOMIC_MR, SEND_QUEUE, RECV_QUEUE,
+           RECV_MR, ALL_OF_SENDER, ALL_OF_RECEIVER, CASES };
+    static const struct { unsigned victim; uint8_t optype;
+                          uint32_t send, recv; } cases[CASES] = {
+        [LOCAL_MR] = { 0, EHCA_WQE_OPTYPE_SEND, 0x80000004, 0 },
+        [REMOTE_MR] = { 1, EHCA_WQE_OPTYPE_RDMA_WRITE, 0x80001007, 0 },
+        [READ_MR] = { 1, EHCA_WQE_OPTYPE_RDMA_READ, 0x80001807, 0 },
+        [ATOMIC_MR] = { 1, EHCA_WQE_OPTYPE_FETCH_ADD, 0x80001007, 0 },
+        [SEND_QUEUE] = { 0, EHCA_WQE_OPTYPE_SEND, 0x80000002, 0 },
+        [RECV_QUEUE] = { 1, EHCA_WQE_OPTYPE_SEND, 0x80001807, 0x80000002 },
+        [RECV_MR] = { 1, EHCA_WQE_OPTYPE_SEND, 0x80001807, 0x80000004 },
+        [ALL_OF_SENDER] = { 0, EHCA_WQE_OPTYPE_SEND, 0, 0 },
+        [ALL_OF_RECEIVER] = { 1, EHCA_WQE_OPTYPE_SEND, 0x80001807, 0 },
+    };
+
+    for (unsigned i = 0; i < CASES; i++) {
+        Bench *b = bench_new(EHCA_SERVICE_RC, false);
+        Host *victim = b->pair->hosts[cases[i].victim];
+        uint64_t cut = victim->ram_used;
+        size_t ram_size = victim->ram_size;
+        HostMr *late = host_mr_new(victim, 4096, BENCH_ALL_ACCESS);
+        HostCqe cqe;
+        HostSendWr wr = {
+            .wr_id = 1, .optype = cases[i].optype, .num_sges = 1,
+            .flags = EHCA_WQE_FLAG_SIGNALED,
+            .sges = { host_sge(b->mrs[0], 0, 8) },
+            .raddr = b->mrs[1]->iova, .rkey = b->mrs[1]->rkey,
+        };
+        HostRecvWr rr = {
+            .wr_id = 9, .num_sges = 1, .sges = { host_sge(b->mrs[1], 0, 8) },
+        };
+
+        switch (i) {
+        case LOCAL_MR:
+            wr.sges[0] = host_sge(late, 0, 8);
+            break;
+        case REMOTE_MR:
+        case READ_MR:
+        case ATOMIC_MR:
+            wr.raddr = late->iova;
+            wr.rkey = late->rkey;
+            break;
+        case RECV_MR:
+            rr.sges[0] = host_sge(late, 0, 8);
+            break;
+        case SEND_QUEUE:
+        case RECV_QUEUE:
+            cut = b->qps[cases[i].victim]->rq.pages[0];
+            cut = MIN(cut, b->qps[cases[i].victim]->sq.pages[0]);
+            cut = MIN(cut, b->qps[cases[i].victim]->sq.pages[
+                      b->qps[cases[i].victim]->sq.num_pages - 1]);
+            break;
+        default:
+            cut = 0;
+            break;
+        }
+        g_test_message("case %u", i);
+        host_post_recv(b->qps[1], &rr);
+        host_ring(b->qps[1]);
+        host_post_send(b->qps[0], &wr);
+        host_ring(b->qps[0]);
+        victim->ram_size = cut;
+        bench_run(b, 100 * IB_MSEC);
+        victim->ram_size = ram_size;
+        if (cases[i].send) {
+            g_assert_true(bench_cqe(b, 0, &cqe, 0));
+            g_assert_cmphex(cqe.status, ==, cases[i].send);
+            g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_ERR);
+        }
+        if (cases[i].recv) {
+            g_assert_true(bench_cqe(b, 1, &cqe, 0));
+            g_assert_cmphex(cqe.status, ==, cases[i].recv);
+        }
+        if (i == ALL_OF_SENDER || i == ALL_OF_RECEIVER) {
+            unsigned h = cases[i].victim;
+
+            g_assert_cmpuint(host_qp_state(b->qps[h]), ==, EHCA_QPS_ERR);
+            g_assert_false(bench_cqe(b, h, &cqe, 0));
+            g_assert_cmpint(host_qp_free(b->qps[h]), ==, 0);
+            g_assert_cmpint(host_cq_free(b->cqs[h], false), ==,
+                            EHCA_RC_R_STATE);
+            g_assert_cmpint(host_cq_free(b->cqs[h], true), ==, 0);
+            b->cqs[h] = host_cq_new(victim, 64);
+        }
+        host_pair_connect(b->pair, EHCA_SERVICE_RC, 0, false, b->cqs, b->qps);
+        bench_ping(b, 0);
+        bench_free(b);
+    }
+}
+
 /* Machine reset in the middle of everything. */
 static void test_reset(void)
 {
@@ -763,6 +860,7 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/hostile/changing-wqes", test_changing_wqes);
     g_test_add_func("/engine/hostile/packets", test_garbage_packets);
     g_test_add_func("/engine/hostile/rings", test_garbage_rings);
+    g_test_add_func("/engine/hostile/memory-goes", test_memory_goes);
     g_test_add_func("/engine/hostile/reset", test_reset);
     return g_test_run();
 }
