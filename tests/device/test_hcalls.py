@@ -253,6 +253,39 @@ class Queues(WithAdapter):
         self.assertLess(self.a.rc(abi.H_QUERY_INT_STATE, 1), 0)
 
 
+class FullQueue(WithAdapter):
+    """An event queue that the guest does not look at for long."""
+
+    def test_comes_back(self) -> None:
+        self.qemu.cmd(
+            "irq_intercept_out /machine/peripheral/hca0 sysbus-irq")
+        self.queues()
+        qp = self.a.alloc_qp(abi.ALLOC_RC, self.cq, self.eq, 0x33)
+        self.a.connect(qp, 0x777, 1)
+
+        def drained() -> None:
+            """One event: the send queue is drained, it is empty."""
+            for state in (abi.SQD, abi.RTS):
+                self.assertEqual(self.a.modify_qp(qp, state=state), 0)
+
+        for _ in range(self.eq.entries + 3):
+            drained()
+        event = 0x0400000000000033 | qp.qpn << 32
+        valid = 1 << 63
+        for i in (0, self.eq.entries - 1):
+            self.assertEqual(self.a.eqe(self.eq, i), valid | event)
+        while self.qemu.wait_irq("IRQ raise 0", 0.2):
+            pass
+        # 8.11: asked before it drains the queue, not after.
+        self.a.ok(abi.H_QUERY_INT_STATE, self.eq.ist)
+        self.assertTrue(self.qemu.wait_irq("IRQ raise 0"), "once more")
+        self.a.ok(abi.H_QUERY_INT_STATE, self.eq.ist)
+        drained()
+        self.assertTrue(self.qemu.wait_irq("IRQ raise 0"))
+        self.assertEqual(self.a.eqe(self.eq, 0), event, "second pass")
+        self.assertEqual(self.qemu.report()["eq"]["dropped"], 3)
+
+
 class QueuePairs(WithAdapter):
     """QPs: allocation, states, special ones."""
 
