@@ -24,6 +24,7 @@
 #include "ib/link.h"
 #include "ib/mad.h"
 #include "ib/packet.h"
+#include "scratch.h"
 
 /* Nothing takes this long; only a failure waits so. */
 #define PATIENCE_MS 20000
@@ -1565,6 +1566,7 @@ static void test_capture_pipe(void)
 
 int main(int argc, char **argv)
 {
+    scratch_init();
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/daemon/options", test_options);
     g_test_add_func("/daemon/start", test_start);

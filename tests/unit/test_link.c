@@ -20,6 +20,7 @@
 #include "ib/bytes.h"
 #include "ib/link.h"
 #include "ib/mad.h"
+#include "scratch.h"
 
 #define BUF_LEN (IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX)
 #define TIMEOUT_MS 20000
@@ -759,6 +760,7 @@ static void test_client_no_fabric(void)
 
 int main(int argc, char **argv)
 {
+    scratch_init();
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/link/messages", test_messages);
     g_test_add_func("/link/stream", test_stream);

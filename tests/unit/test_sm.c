@@ -9,6 +9,7 @@
 
 #include <glib/gstdio.h>
 
+#include "scratch.h"
 #include "sm_lab.h"
 
 static const char one_switch[] =
@@ -1267,6 +1268,7 @@ static void test_random(void)
 
 int main(int argc, char **argv)
 {
+    scratch_init();
     g_test_init(&argc, &argv, NULL);
     g_test_add_data_func("/sm/up/one-switch", one_switch, test_up);
     g_test_add_data_func("/sm/up/two-rails", two_rails, test_up);
