@@ -4,7 +4,8 @@
 
 usage: run.py [PATTERN ...]     tests whose name contains a PATTERN
 
-Last line: "N passed, N failed, N skipped"; exit status 1 if any failed.
+Last line: "N passed, N failed, N skipped"; exit status 1 if any failed, 2 if
+no test has a name like that.
 """
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import qtest  # noqa: E402  (after the path is set)
+import choose  # noqa: E402  (after the path is set)
+import qtest  # noqa: E402
 
 
 class Result(unittest.TextTestResult):
@@ -32,17 +34,6 @@ class Result(unittest.TextTestResult):
         return test.id()
 
 
-def all_tests(suite: unittest.TestSuite) -> list[unittest.TestCase]:
-    """A suite's tests in a flat list."""
-    tests: list[unittest.TestCase] = []
-    for item in suite:
-        if isinstance(item, unittest.TestSuite):
-            tests += all_tests(item)
-        else:
-            tests.append(item)
-    return tests
-
-
 def main() -> int:
     """Run, count."""
     if not qtest.QEMU.exists():
@@ -50,13 +41,10 @@ def main() -> int:
               "EHCALAB_QEMU names another")
         print("0 passed, 1 failed, 0 skipped")
         return 1
-    tests = all_tests(unittest.defaultTestLoader.discover(str(HERE)))
-    patterns = sys.argv[1:]
-    if patterns:
-        tests = [t for t in tests if any(p in t.id() for p in patterns)]
+    tests = choose.tests(HERE, sys.argv[1:])
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2,
                                      resultclass=Result)
-    result = runner.run(unittest.TestSuite(tests))
+    result = runner.run(tests)
     # A failed subtest stands for its test.
     broken = len({getattr(test, "test_case", test).id()
                   for test, _ in result.failures + result.errors} |

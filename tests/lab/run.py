@@ -5,7 +5,8 @@
     run.py [NAME...]      all of SCENARIOS and "trouble", or the named ones
 
 Each step of a scenario counts as a test, so does each check of its capture.
-The last line is "N passed, N failed, N skipped".
+The last line is "N passed, N failed, N skipped"; exit status 1 if any failed,
+2 if there is no test of a name.
 """
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ import pcapng
 import trouble
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+sys.path[:0] = [str(ROOT / "scripts" / "lib"), str(ROOT / "tests")]
 
-from ehcalab import paths  # noqa: E402
+import choose  # noqa: E402  (after the path is set)
+from ehcalab import entry, paths  # noqa: E402
+from ehcalab.scenario import KERNELS  # noqa: E402
 
 # In the order of their weight; all of them are run by scripts/check.
 SCENARIOS = ["apm-failover", "apm-software", "apm-unarmed", "apm-one-sided",
@@ -173,10 +176,9 @@ def play(name: str, tally: Tally) -> None:
     shutil.rmtree(run_dir, ignore_errors=True)
     print(f"--   {name}", flush=True)
     scenario, _, kernel = name.partition("@")
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "ehcalab"), "run", scenario, "--out",
-         str(run_dir), *(["--kernel", kernel] if kernel else [])],
-        text=True, capture_output=True, check=False)
+    done = trouble.ehcalab(
+        "run", scenario, "--out", str(run_dir),
+        *(["--kernel", kernel] if kernel else []))
     junit = run_dir / "junit.xml"
     if not junit.exists():
         said = (done.stderr or done.stdout).strip()
@@ -205,12 +207,26 @@ def play(name: str, tally: Tally) -> None:
     capture_checks(name, run_dir / "capture.pcapng", tally)
 
 
-def main() -> int:
+def known_names() -> list[str]:
+    """What can be run; a scenario of ours also as NAME@KERNEL."""
+    return ["trouble", *(f"trouble/{case.__name__}"
+                         for case in trouble.CASES),
+            *sorted(p.stem for p in (ROOT / "scenarios").glob("*.scn"))]
+
+
+def run() -> int:
     """Run what was asked for."""
+    known = known_names()
+    for name in sys.argv[1:]:
+        scenario, at, kernel = name.partition("@")
+        if scenario not in known or at and (
+                kernel not in KERNELS or scenario.startswith("trouble")):
+            choose.unknown(name, known)
     tally = Tally()
     for name in sys.argv[1:] or [*SCENARIOS, "trouble"]:
-        if name == "trouble":
-            trouble.run_all(tally.check)
+        group, _, case = name.partition("/")
+        if group == "trouble":
+            trouble.run_all(tally.check, case)
         else:
             play(name, tally)
     print(f"{tally.passed} passed, {tally.failed} failed, "
@@ -219,4 +235,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.run("lab/run.py", 1, run))

@@ -1,26 +1,51 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """When a lab gets into trouble: named at once, everything stopped.
 
-Each case plays a small scenario and then does harm: a guest's kernel panics,
-a process is killed, the runner itself is.  What must come of it: the message
-names what happened and the log to read, the exit status is right, and no
-process and no socket directory of the run is left.
+Each case plays a small scenario, or starts a lab that stays, and then does
+harm: a guest's kernel panics, a process is killed, the runner itself is.
+What must come of it: the message names what happened and the log to read,
+the exit status is right, what it proposes to do can be done, and no process
+and no socket directory of the run is left.
 """
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+
+from ehcalab.process import die_with_parent  # noqa: E402  (see above)
+
 EHCALAB = ROOT / "scripts" / "ehcalab"
 TOPOLOGY = ROOT / "scenarios" / "topologies" / "two-rails.topo"
 PATIENCE = 120.0
 BAD_INPUT, TROUBLE = 2, 3
+
+
+def ehcalab(*words: str, env: dict[str, str] | None = None
+            ) -> subprocess.CompletedProcess[str]:
+    """Run it to its end; if we are stopped, it stops what it started."""
+    with subprocess.Popen([str(EHCALAB), *words], text=True, env=env,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE,
+                          preexec_fn=die_with_parent(signal.SIGTERM)
+                          ) as process:
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out,
+                                       err)
 
 
 def processes(mark: str) -> list[int]:
@@ -38,17 +63,22 @@ def processes(mark: str) -> list[int]:
 
 
 class Run:
-    """One ehcalab run with a scenario of ours, in a directory of its own."""
+    """An ehcalab with a directory of its own; by default it plays a scenario
+    of ours."""
 
-    def __init__(self, where: Path, *actions: str) -> None:
+    def __init__(self, where: Path, *actions: str,
+                 words: list[str] | None = None) -> None:
         self.dir = where / "out"
         scenario = where / "trouble.scn"
         scenario.write_text(
             f'topology {TOPOLOGY}\nstep "Trouble"\n    boot alice\n'
             + "".join(f"    {a}\n" for a in actions))
         self.process = subprocess.Popen(
-            [str(EHCALAB), "run", str(scenario), "--out", str(self.dir)],
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [str(EHCALAB), *(words or ["run", str(scenario), "--out",
+                                       str(self.dir)])],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent(signal.SIGTERM))
 
     def end(self) -> tuple[int, str]:
         """Exit status and everything it said."""
@@ -57,11 +87,15 @@ class Run:
 
     def wait_booted(self) -> None:
         """Until the guest runs and the runner sleeps in its next action."""
+        self.wait_said("booted")
+
+    def wait_said(self, words: str) -> None:
+        """Until it says something."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if "booted" in line:
+            if words in line:
                 return
-        raise ValueError("the guest never booted")
+        raise ValueError(f"it never said '{words}'")
 
     def pid(self, what: str) -> int:
         """A child's pid by its program's name."""
@@ -83,8 +117,8 @@ class Run:
         pids = processes(str(self.dir))
         if pids:
             return f"processes {pids} are left"
-        mine = list(Path(tempfile.gettempdir()).glob(
-            f"ehcalab-{self.process.pid}-*"))
+        mine = [*Path(tempfile.gettempdir()).glob(
+            f"ehcalab-{self.process.pid}-*"), *self.dir.glob("lab.json*")]
         return f"{mine} is left" if mine else ""
 
 
@@ -153,43 +187,220 @@ def bad_topology(where: Path) -> str:
                         "cable a1 alice/3 s1/1\n")
     scenario = where / "bad.scn"
     scenario.write_text('topology bad.topo\nstep "x"\n    boot alice\n')
-    done = subprocess.run([str(EHCALAB), "run", str(scenario), "--out",
-                           str(where / "out")], text=True, check=False,
-                          capture_output=True)
+    done = ehcalab("run", str(scenario), "--out", str(where / "out"))
     return wants(done.returncode, done.stderr, BAD_INPUT, "bad.topo:3:") or (
         "it made its run directory" if (where / "out").exists() else "")
 
 
 def not_built(where: Path) -> str:
-    """Nothing is built: says what to run."""
-    done = subprocess.run(
-        [str(EHCALAB), "run", "apm-failover"], text=True, check=False,
-        capture_output=True, env=dict(os.environ, EHCALAB_BUILD=str(where)))
-    return wants(done.returncode, done.stderr, TROUBLE, "scripts/setup")
+    """Nothing is built: names all of it, and what to run."""
+    done = ehcalab("run", "apm-failover",
+                   env=dict(os.environ, EHCALAB_BUILD=str(where)))
+    return wants(done.returncode, done.stderr, TROUBLE, "QEMU is not built",
+                 "the fabric is not built", "guest image",
+                 f"EHCALAB_BUILD={where}", "scripts/setup qemu image host")
 
 
 def no_lab(where: Path) -> str:
     """Commands to a lab that does not run."""
     for words in (["status"], ["cable", "pull", "x"], ["down"],
                   ["ssh", "alice"], ["console", "alice"],
-                  ["explain", "alice"], ["events"]):
-        done = subprocess.run([str(EHCALAB), words[0], "--lab", str(where),
-                               *words[1:]], text=True, check=False,
+                  ["explain", "alice"], ["events"], ["boot", "alice"],
+                  ["shutdown", "alice"], ["sm", "start"],
+                  ["fabric", "list"]):
+        done = ehcalab(words[0], "--lab", str(where), *words[1:])
+        wrong = wants(done.returncode, done.stderr, TROUBLE, "no lab runs",
+                      f"ehcalab up --lab {where} two-rails")
+        if wrong:
+            return f"{words}: {wrong}"
+    return ""
+
+
+class Standing:
+    """A lab that stays, with one guest, in a directory with a blank."""
+
+    def __init__(self, where: Path) -> None:
+        self.dir = where / "a lab"
+        self.lab = ["--lab", str(self.dir)]
+
+    def up_words(self) -> list[str]:
+        """The command that starts it."""
+        return ["up", str(TOPOLOGY), *self.lab, "--guests", "alice",
+                "--no-load"]
+
+    def state(self) -> dict:
+        """What is written down of it."""
+        return json.loads((self.dir / "lab.json").read_text())
+
+    def tell(self, verb: str, *words: str, code: int = 0,
+             says: tuple[str, ...] = ()) -> str:
+        """Run a command for it; ValueError if it does not end as wanted."""
+        done = ehcalab(verb, *self.lab, *words)
+        wrong = wants(done.returncode, done.stdout + done.stderr, code, *says)
+        if wrong:
+            raise ValueError(f"{verb} {' '.join(words)}: {wrong}")
+        return done.stdout + done.stderr
+
+    def do_as_told(self, output: str, beginning: str) -> None:
+        """Run the command that a message proposes, as it stands there."""
+        [line] = [part for part in output.splitlines() if beginning in part]
+        hint = line[line.index(beginning) + len(beginning):].split("; ")[0]
+        done = subprocess.run(["sh", "-c", hint], text=True, check=False,
                               capture_output=True)
-        wrong = wants(done.returncode, done.stderr, TROUBLE, "no lab runs")
+        if done.returncode != 0:
+            raise ValueError(f"'{hint}' ended with {done.returncode}: "
+                             f"{done.stderr}")
+
+    def left(self) -> str:
+        """What of it is there that should not be."""
+        if (self.dir / "lab.json").exists():
+            return "lab.json is left"
+        pids = processes(str(self.dir))
+        return f"processes {pids} are left" if pids else ""
+
+
+def standing_guest(where: Path) -> str:
+    """A guest of a lab that stays panics, hangs, is killed; and comes back."""
+    lab = Standing(where)
+    try:
+        return harm_guest(lab)
+    finally:
+        ehcalab("down", *lab.lab)
+
+
+def harm_guest(lab: Standing) -> str:
+    """What standing_guest() does."""
+    done = ehcalab(*lab.up_words())
+    wrong = wants(done.returncode, done.stderr, 0)
+    if wrong:
+        return wrong
+    lab.tell("status", says=("guest alice: pid", "guest bob: not booted"))
+    lab.tell("ssh", "alice", "hostname", says=("alice",))
+    # Options before the command are ehcalab's.
+    done = ehcalab("ssh", "alice", *lab.lab, "--", "echo", "--lab")
+    wrong = wants(done.returncode, done.stdout, 0, "--lab")
+    if wrong:
+        return wrong
+    first = subprocess.Popen([EHCALAB, "console", *lab.lab, "alice"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert first.stdin is not None and first.stdout is not None
+    first.stdout.readline()
+    lab.tell("console", "alice", code=TROUBLE,
+             says=("another one is connected",))
+    first.communicate(b"\x1d")
+    # It panics.
+    ehcalab("ssh", *lab.lab, "alice", "echo c > /proc/sysrq-trigger")
+    said = lab.tell("status", code=TROUBLE,
+                    says=("HAS ENDED", "Kernel panic", "alice.console.log"))
+    for verb in ("ssh", "console", "explain"):
+        lab.tell(verb, "alice", code=TROUBLE,
+                 says=("guest alice has ended", "Kernel panic", "boot it"))
+    lab.do_as_told(said, "boot it again: ")
+    lab.tell("status")
+    # It hangs.
+    os.kill(lab.state()["guests"]["alice"]["pid"], signal.SIGSTOP)
+    for _ in range(2):
+        said = lab.tell("status", code=TROUBLE, says=(
+            "DOES NOT ANSWER", "alice.console.log"))
+    lab.tell("explain", "alice", code=TROUBLE, says=("alice.qemu.log",))
+    lab.do_as_told(said, "or end it: ")
+    lab.tell("ssh", "alice", code=TROUBLE, says=("does not run", "boot"))
+    # The subnet manager, then the fabric.
+    os.kill(lab.state()["sm"]["pid"], signal.SIGKILL)
+    said = lab.tell("status", code=TROUBLE, says=("sm.log",))
+    lab.do_as_told(said, "start it again: ")
+    lab.tell("status")
+    os.kill(lab.state()["fabric"]["pid"], signal.SIGKILL)
+    for verb in (["status"], ["cable", "pull", "alice-1"], ["events"],
+                 ["boot", "alice"]):
+        said = lab.tell(*verb, code=TROUBLE, says=(
+            "the fabric has ended", "fabric.log"))
+    lab.do_as_told(said, "end the lab: ")
+    return lab.left()
+
+
+def up_stopped(where: Path) -> str:
+    """up is told to stop, at one moment or another: nothing stays."""
+    lab = Standing(where)
+    for signum, said in ((signal.SIGINT, "fabric started"),
+                         (signal.SIGHUP, "guest alice started"),
+                         (signal.SIGTERM, "booted")):
+        run = Run(where, words=lab.up_words())
+        run.wait_said(said)
+        run.process.send_signal(signum)
+        wrong = wants(*run.end(), 128 + signum, signum.name
+                      ) or run.left() or lab.left()
+        if wrong:
+            return f"{signum.name}: {wrong}"
+    return ""
+
+
+def up_killed(where: Path) -> str:
+    """up is killed: what it started is known, and down ends it."""
+    lab = Standing(where)
+    run = Run(where, words=lab.up_words())
+    run.wait_said("alice joined")
+    run.process.kill()
+    run.end()
+    lab.tell("down", says=("guest alice", "the fabric"))
+    return run.left() or lab.left()
+
+
+def up_twice(where: Path) -> str:
+    """A lab's directory is one lab's; down ends up, too."""
+    lab = Standing(where)
+    run = Run(where, words=lab.up_words())
+    run.wait_said("guest alice started")
+    for words in (lab.up_words(), ["boot", *lab.lab, "bob"],
+                  ["run", "apm-failover", "--out", str(lab.dir)]):
+        done = ehcalab(*words)
+        wrong = wants(done.returncode, done.stderr, TROUBLE,
+                      "another ehcalab is at work", "ehcalab down")
+        if wrong:
+            return wrong
+    lab.tell("down", says=("and its lab",))
+    return wants(*run.end(), 128 + signal.SIGTERM) or run.left() or lab.left()
+
+
+def bad_up(where: Path) -> str:
+    """up with something wrong: told before anything is started."""
+    no_guest = where / "none.topo"
+    no_guest.write_text("switch s1 ports=8\nhost sm ports=1\n"
+                        "cable c sm/1 s1/1\n")
+    many = where / "many.topo"
+    many.write_text("host big ports=4\nhost b ports=1\ncable c big/1 b/1\n")
+    lab = where / "lab"
+    for words, says in (
+            (["--memory", "7", "two-rails"], "a multiple of 256"),
+            (["--memory", "0", "two-rails"], "a multiple of 256"),
+            (["--memory", "-1", "two-rails"], "a multiple of 256"),
+            (["--memory", "1000000000", "two-rails"], "to 65536"),
+            (["--memory", "512x", "two-rails"], "a multiple of 256"),
+            (["two-rails", "--guests", "alcie"], "did you mean 'alice'"),
+            (["two-rails", "--guests", "sm"], "no guest 'sm'"),
+            ([str(no_guest)], "no host that a guest"),
+            ([str(many)], "host big has 4 ports"),
+            (["tow-rails"], "no such file")):
+        done = ehcalab("up", "--lab", str(lab), *words)
+        wrong = wants(done.returncode, done.stderr, BAD_INPUT, says) or (
+            "it made its directory" if lab.exists() else "")
         if wrong:
             return f"{words}: {wrong}"
     return ""
 
 
 CASES: list[Callable[[Path], str]] = [
-    bad_topology, not_built, no_lab, panic, guest_killed, fabric_killed,
-    runner_terminated, runner_killed]
+    bad_topology, not_built, no_lab, bad_up, panic, guest_killed,
+    fabric_killed, runner_terminated, runner_killed, standing_guest,
+    up_stopped, up_killed, up_twice]
 
 
-def run_all(check: Callable[[str, Callable[[], str]], None]) -> None:
-    """Give every case to the tally."""
+def run_all(check: Callable[[str, Callable[[], str]], None],
+            only: str = "") -> None:
+    """Give every case, or the one, to the tally."""
     for case in CASES:
+        if only not in ("", case.__name__):
+            continue
         with tempfile.TemporaryDirectory(prefix="trouble-") as where:
             title = (case.__doc__ or "").strip().rstrip(".")
             check(f"trouble: {title}", lambda: case(Path(where)))
