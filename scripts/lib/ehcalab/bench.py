@@ -13,19 +13,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import failovers, guest, paths, report, scenario
+from . import entry, failovers, guest, paths, report, scenario
 from .eventlog import Event, EventLog
-from .jsonsock import ControlError
 from .lab import Lab, load_topology
 from .player import Player
-from .process import LabError
-from .scenario import ScenarioError
-from .ui import SetupError
+from .process import LabError, how_it_ended
+from .setup_kernels import DEFAULT_SERIES
+from .values import guess
 
 MIB = 1 << 20
 MEMCPY_COUNT = 512
@@ -33,7 +31,6 @@ WRITE_COUNT = 64
 REPEATS = 3
 IDLE_SECONDS = 10.0
 TICK = os.sysconf("SC_CLK_TCK")
-SIM = paths.HOST / "tests" / "sim" / "sim"
 
 
 def memcpy_mb_s() -> float:
@@ -155,34 +152,49 @@ def failover(say: Callable[[str], None]) -> None:
 
 def simulated(say: Callable[[str], None]) -> None:
     """Failovers a minute of the simulator, on one core."""
-    if not SIM.exists():
-        say(f"simulator: {SIM} is not built")
-        return
     began = time.monotonic()
-    done = subprocess.run([str(SIM), "--seed", "1", "--failovers", "5000"],
-                          text=True, capture_output=True, check=False)
+    done = subprocess.run([paths.SIM_BIN, "--seed", "1", "--failovers",
+                           "5000"], text=True, errors="replace",
+                          capture_output=True, check=False)
     took = time.monotonic() - began
     match = re.search(r"(\d+) failovers", done.stdout)
     if done.returncode != 0 or match is None:
-        say(f"simulator failed: {done.stdout[-300:]}{done.stderr[-300:]}")
-        return
+        raise LabError(f"the simulator {how_it_ended(done.returncode)}: "
+                       f"{done.stdout[-300:]}{done.stderr[-300:]}")
     say(f"simulator: {int(match.group(1)) / took * 60:.0f} failovers a "
         f"minute on one core ({match.group(1)} in {took:.1f} s)")
 
 
+# What is measured, and the programs it takes; with guests or without.
+PARTS: dict[str, tuple[Callable[[Callable[[str], None]], None],
+                       tuple[Path, ...], str]] = {
+    "data": (data_path, guest.LAB_PROGRAMS, DEFAULT_SERIES),
+    "failover": (failover, guest.LAB_PROGRAMS, DEFAULT_SERIES),
+    "sim": (simulated, (paths.SIM_BIN,), ""),
+}
+
+
+def run(argv: list[str]) -> int:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description="measure; nothing is judged",
+        usage="scripts/bench [-h] [PART...]")
+    parser.add_argument("parts", nargs="*", metavar="PART",
+                        help=", ".join(PARTS) + " (default: all)")
+    args = parser.parse_args(argv)
+    for name in args.parts:
+        if name not in PARTS:
+            parser.error(f"no part '{name}'; "
+                         + guess(name, list(PARTS)))
+    wanted = list(dict.fromkeys(args.parts or PARTS))
+    guest.check_built(
+        max(PARTS[name][2] for name in wanted),
+        dict.fromkeys(path for name in wanted for path in PARTS[name][1]))
+    for name in wanted:
+        PARTS[name][0](lambda line: print(line, flush=True))
+    return 0
+
+
 def main(argv: list[str]) -> int:
     """Entry point of scripts/bench."""
-    parts = {"data": data_path, "failover": failover, "sim": simulated}
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench", description="measure; nothing is judged")
-    parser.add_argument("part", nargs="*", choices=[*parts, []],
-                        help="default: all")
-    args = parser.parse_args(argv)
-    try:
-        guest.check_built("6.12")
-        for name in args.part or parts:
-            parts[name](lambda line: print(line, flush=True))
-    except (LabError, ControlError, ScenarioError, SetupError) as exc:
-        print(f"bench: {exc}", file=sys.stderr)
-        return 1
-    return 0
+    return entry.run("scripts/bench", 1, lambda: run(argv))

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from . import entry, paths, setup_main, stop
 from .process import die_with_parent, stop_group
-from .scenario import guess
 from .setup_host import MESON
 from .ui import SetupError, report
+from .values import guess
 
 PYTHON = "/usr/bin/python3"
 COUNTS_RE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")

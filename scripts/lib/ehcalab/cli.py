@@ -12,7 +12,9 @@ from typing import Any
 from . import cmd_lab, cmd_run, entry, guest, scenario
 from .exits import EXIT_TROUBLE
 from .lab import LAB_DIR
+from .paths import FABRIC_BIN
 from .setup_kernels import DEFAULT_SERIES
+from .values import guess
 
 
 def memory(text: str) -> int:
@@ -161,7 +163,7 @@ def read(argv: list[str]) -> argparse.Namespace:
     commands = top.get_default("commands")
     if argv and not argv[0].startswith("-") and argv[0] not in commands:
         top.error(f"no command '{argv[0]}'; "
-                  + scenario.guess(argv[0], list(commands)))
+                  + guess(argv[0], list(commands)))
     args = top.parse_args(argv)
     if args.command_name == "ssh":
         # argparse leaves all that follows NODE to the command.
@@ -180,9 +182,10 @@ def read(argv: list[str]) -> argparse.Namespace:
 def run(argv: list[str]) -> int:
     """Do what the command line says."""
     args = read(argv)
-    if args.command_name == "up" or \
-            args.command_name == "run" and not args.check:
-        # All that is missing, before anything is looked at one by one.
+    if not FABRIC_BIN.exists() and (
+            args.command_name == "up" or
+            args.command_name == "run" and not args.check):
+        # Not even topologies can be read: name all that is missing at once.
         guest.check_built(args.kernel or DEFAULT_SERIES)
     return args.function(args)
 

@@ -6,6 +6,7 @@ import argparse
 import getopt
 import json
 import os
+import re
 import select
 import socket
 import sys
@@ -18,13 +19,14 @@ from typing import Any
 from . import explain, guest, scenario
 from .eventlog import EventLog
 from .exits import EXIT_TROUBLE
-from .jsonsock import ControlError, JsonSocket, Refused, busy
+from .jsonsock import ControlError, JsonSocket, Refused, busy, connect
 from .lab import (PANIC, Lab, close_recorded, command_for, how_guest_ended,
                   load_topology, read_state, runner_of)
 from .process import Adopted, LabError
 from .qga import GuestAgent
 from .scenario import SM_NODE, ScenarioError, Topology
 from .screen import find, screen
+from .values import guess
 
 ESCAPE = 0x1D                         # Ctrl-]
 # A guest that is alive answers its agent's ping in milliseconds; under
@@ -55,7 +57,7 @@ def known_guest(node: str, known: list[str], where: str) -> None:
     """ScenarioError if there is no guest of that name."""
     if node not in known:
         raise ScenarioError(f"{where}: no guest '{node}'; "
-                            + scenario.guess(node, known))
+                            + guess(node, known))
 
 
 def boot_all(lab: Lab, guests: list[str], load: bool) -> None:
@@ -158,10 +160,7 @@ def status(args: argparse.Namespace) -> int:
         guests = dict(zip(state["guests"], pool.map(
             lambda one: guest_trouble(one, runner is None),
             state["guests"].values())))
-    trouble = [f"guest {node} {why}; " + (
-        f"boot it again: {command_for(args.lab, 'boot', node)}"
-        if why.startswith("has ended") else
-        f"its console: {command_for(args.lab, 'console', node)}")
+    trouble = [f"guest {node} {why}; {way_out(args, node, why)}"
                for node, why in guests.items() if why]
     manager = "not started"
     if state["sm"] is not None:
@@ -186,9 +185,14 @@ def status(args: argparse.Namespace) -> int:
     if runner is not None:
         print(f"an ehcalab, process {runner.pid}, is at work in it")
     print(f"subnet manager: {manager}")
-    for node, one in state["guests"].items():
+    for node in state["hosts"]:
+        if node not in state["guests"]:
+            if node != SM_NODE:
+                print(f"guest {node}: not booted")
+            continue
+        one = state["guests"][node]
         print(f"guest {node}: pid {one['pid']}, ssh port {one['ssh_port']}"
-              + (f", {guests[node].partition(':')[0].upper()}"
+              + (f", {re.split('[:(]', guests[node])[0].strip().upper()}"
                  if guests[node] else ""))
     for one in fabric.get("cables", []):
         ends = f"{one['a']} - {one['b']}"
@@ -198,6 +202,14 @@ def status(args: argparse.Namespace) -> int:
     for line in trouble:
         print(line)
     return EXIT_TROUBLE if trouble else 0
+
+
+def way_out(args: argparse.Namespace, node: str, why: str) -> str:
+    """What to do about a guest in trouble."""
+    if why.startswith("has ended"):
+        return f"boot it again: {command_for(args.lab, 'boot', node)}"
+    return (f"look at it: {command_for(args.lab, 'console', node)}; or end "
+            f"it: {command_for(args.lab, 'shutdown', '--kill', node)}")
 
 
 def guest_trouble(record: dict[str, Any], ask: bool) -> str:
@@ -223,10 +235,10 @@ def guest_trouble(record: dict[str, Any], ask: bool) -> str:
         agent = GuestAgent(Path(record["agent"]), "guest", process.check,
                            timeout=CONNECT_PATIENCE)
     except (ControlError, LabError) as exc:
-        return f"cannot be asked: {exc}; {logs}"
+        return f"does not answer ({exc}); {logs}"
     why = agent.answers(PING_PATIENCE)
     agent.close()
-    return f"does not answer: {why}; {logs}" if why else ""
+    return f"does not answer ({why}); {logs}" if why else ""
 
 
 # -- what runs ----------------------------------------------------------------
@@ -252,7 +264,7 @@ def cable(args: argparse.Namespace) -> int:
     for name in args.name:
         if name not in known:
             raise ScenarioError(f"{args.lab}: no cable '{name}'; "
-                                + scenario.guess(name, known))
+                                + guess(name, known))
     control = control_of(args)
     for name in args.name:
         control.command(args.action, {"cable": name})
@@ -324,9 +336,8 @@ def options_before_command(words: list[str]) -> tuple[dict[str, str],
 def console(args: argparse.Namespace) -> int:
     """ehcalab console NODE: its hvc0, Ctrl-] leaves."""
     record = guest_of(args)
-    sock = socket.socket(socket.AF_UNIX)
     try:
-        sock.connect(record["console"])
+        sock = connect(record["console"])
     except OSError as exc:
         raise LabError(f"guest {args.node}: cannot connect to its console "
                        f"{record['console']}: {exc.strerror}; its log is "

@@ -67,6 +67,26 @@ def busy(path: Path, patience: float = ACCEPT_PATIENCE) -> str:
         return ""           # no /proc: nothing is known
 
 
+def connect(path: Path | str) -> socket.socket:
+    """Connect to a unix socket, now or not at all.
+
+    A listener that takes nobody has a full queue at some time, and a
+    connect() that blocks waits for it for ever.
+    """
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        sock.connect(str(path))
+        sock.setblocking(True)
+    except BlockingIOError as exc:
+        sock.close()
+        raise OSError(exc.errno, "it does not answer") from exc
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 class JsonSocket:
     """One connection; commands from any thread, one at a time.
 
@@ -95,12 +115,9 @@ class JsonSocket:
                  ) -> socket.socket:
         until = time.monotonic() + timeout
         while True:
-            sock = socket.socket(socket.AF_UNIX)
             try:
-                sock.connect(str(self.path))
-                return sock
+                return connect(self.path)
             except OSError as exc:
-                sock.close()
                 alive()
                 if time.monotonic() >= until:
                     raise ControlError(

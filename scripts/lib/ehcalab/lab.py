@@ -38,7 +38,7 @@ from typing import Any
 
 from . import guest, paths, stop
 from .eventlog import EventLog, event_of
-from .jsonsock import ControlError, JsonSocket
+from .jsonsock import ControlError, JsonSocket, connect
 from .paths import FABRIC_BIN, SM_BIN
 from .process import (Adopted, LabError, Process, alive, how_it_ended,
                       started, tail)
@@ -462,8 +462,7 @@ class Lab:
         """Have the guest's consumer send its events to us."""
         if one.loaded:
             return
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(str(one.config.events_socket))
+        sock = connect(one.config.events_socket)
         one.events_sock = sock
         one.loaded = True
         threading.Thread(target=self._guest_events, args=(one, sock),

@@ -45,7 +45,7 @@ class GuestAgent:
             self._sock.command("guest-ping", timeout=timeout)
         except ControlError:
             # Who is not served must not take the guest for dead.
-            return busy(self._sock.path, 0) or "it does not answer"
+            return busy(self._sock.path, 0) or "its guest agent is silent"
         return ""
 
     def wait_ready(self, timeout: float, alive: Callable[[], None]) -> None:

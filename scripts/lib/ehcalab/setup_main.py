@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import TextIO
 
 from . import entry, paths, setup_apt
-from .scenario import guess
 from .setup_deps import step_deps
 from .setup_host import step_host
 from .setup_image import step_image, step_packages
@@ -30,6 +29,7 @@ from .setup_kernels import step_kernels
 from .setup_modules import step_modules
 from .setup_qemu import jobs, step_build, step_source
 from .ui import SetupError, Step
+from .values import guess
 
 STEPS: dict[str, tuple[str, Callable[[Step], str]]] = {
     "deps": ("host packages", step_deps),
