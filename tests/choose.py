@@ -36,7 +36,8 @@ def tests(folder: Path, words: list[str]) -> unittest.TestSuite:
     every = flat(unittest.defaultTestLoader.discover(str(folder)))
     for word in words:
         if not any(word in test.id() for test in every):
-            unknown(word, sorted(test.id() for test in every))
+            unknown(word, sorted({test.id().rpartition(".")[0]
+                                  for test in every}))
     return unittest.TestSuite(
         test for test in every
         if not words or any(word in test.id() for word in words))

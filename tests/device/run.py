@@ -36,12 +36,12 @@ class Result(unittest.TextTestResult):
 
 def main() -> int:
     """Run, count."""
+    tests = choose.tests(HERE, sys.argv[1:])
     if not qtest.QEMU.exists():
         print(f"{qtest.QEMU} is not there: scripts/setup builds it, or "
               "EHCALAB_QEMU names another")
         print("0 passed, 1 failed, 0 skipped")
         return 1
-    tests = choose.tests(HERE, sys.argv[1:])
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2,
                                      resultclass=Result)
     result = runner.run(tests)

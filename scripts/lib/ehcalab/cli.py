@@ -131,8 +131,7 @@ def parser() -> argparse.ArgumentParser:
               of_a_lab)
     one.usage = "ehcalab ssh [-h] [--lab DIR] NODE [COMMAND...]"
     one.add_argument("node", metavar="NODE")
-    one.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
-                     help="what begins with - stands behind --")
+    one.epilog = "options behind COMMAND are the guest's; so are all behind --"
     one = add("console", cmd_lab.console, "talk to a guest's console",
               of_a_lab)
     one.add_argument("node", metavar="NODE")
@@ -164,19 +163,29 @@ def read(argv: list[str]) -> argparse.Namespace:
     if argv and not argv[0].startswith("-") and argv[0] not in commands:
         top.error(f"no command '{argv[0]}'; "
                   + guess(argv[0], list(commands)))
-    args = top.parse_args(argv)
-    if args.command_name == "ssh":
-        # argparse leaves all that follows NODE to the command.
+    command: list[str] = []
+    if argv[:1] == ["ssh"]:
         try:
-            options, args.command = cmd_lab.options_before_command(
-                args.command)
-            if options.keys() & {"h", "help"}:
-                commands["ssh"].parse_args(["-h"])
-            args.lab = directory(options.get("lab", str(args.lab)))
-        except (getopt.GetoptError, argparse.ArgumentTypeError) as exc:
+            argv, command = split_ssh(argv)
+        except getopt.GetoptError as exc:
             commands["ssh"].error(f"{exc}; an option for the guest's command "
                                   "stands behind that, or behind --")
+    args = top.parse_args(argv)
+    args.command = command
     return args
+
+
+def split_ssh(argv: list[str]) -> tuple[list[str], list[str]]:
+    """ssh's own words, with the options before and behind NODE, and the
+    guest's command, where options are the command's; -- begins it as well."""
+    def options(words: list[str]) -> tuple[list[str], list[str]]:
+        found, rest = getopt.getopt(words, "h", ["help", "lab="])
+        return [f"{key}={value}" if key == "--lab" else key
+                for key, value in found], rest
+
+    before, rest = options(argv[1:])
+    behind, command = options(rest[1:])
+    return ["ssh", *before, *behind, *rest[:1]], command
 
 
 def run(argv: list[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getopt
 import json
 import os
 import re
@@ -321,16 +320,6 @@ def ssh(args: argparse.Namespace) -> int:
     except OSError as exc:
         raise LabError(f"cannot run {argv[0]}: {exc.strerror}; it is in "
                        "Debian's package openssh-client") from exc
-
-
-def options_before_command(words: list[str]) -> tuple[dict[str, str],
-                                                      list[str]]:
-    """Of the words behind NODE: ehcalab's own options, the guest's command.
-
-    Options end where the command begins, or at --.
-    """
-    options, command = getopt.getopt(words, "h", ["help", "lab="])
-    return {key.strip("-"): value for key, value in options}, command
 
 
 def console(args: argparse.Namespace) -> int:

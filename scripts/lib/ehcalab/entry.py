@@ -46,12 +46,12 @@ def say(text: str) -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        pass
+        silence(1)
     try:
         # It may quote a guest, or the log of its console.
         print(clean_lines(text), file=sys.stderr, flush=True)
     except OSError:
-        pass
+        silence(2)
 
 
 def os_error(exc: OSError) -> str:
@@ -67,10 +67,11 @@ def os_error(exc: OSError) -> str:
     return text
 
 
-def silence() -> None:
-    """Nobody reads our output: what Python still has goes nowhere."""
+def silence(number: int) -> None:
+    """Nobody reads what we print: what Python still has of it goes nowhere,
+    or it would complain at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(null, number)
 
 
 def run(prog: str, trouble: int, body: Callable[[], int]) -> int:
@@ -87,20 +88,20 @@ def run(prog: str, trouble: int, body: Callable[[], int]) -> int:
             stopped = stop.clean_up()
     except stop.Stopped as exc:
         if exc.status == PIPE_STATUS:
-            silence()
+            silence(1)
         else:
             say(f"{prog}: stopped by {exc.signum.name}"
                 + ("; so is everything it started" if stopped else ""))
         return exc.status
     except BrokenPipeError:
-        silence()
+        silence(1)
         return PIPE_STATUS
     except SystemExit as exc:
         # Of argparse, after a message or --help.
         try:
             sys.stdout.flush()
         except OSError:
-            silence()
+            silence(1)
         return exc.code if isinstance(exc.code, int) else 0
     except ScenarioError as exc:
         say(str(exc))

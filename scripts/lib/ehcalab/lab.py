@@ -92,7 +92,7 @@ def load_topology(path: Path) -> Topology:
 
 def command_for(run_dir: Path, verb: str, *words: str) -> str:
     """An ehcalab command for the lab in a directory, to be copied."""
-    mine = run_dir.absolute() == LAB_DIR
+    mine = paths.absolute(run_dir) == LAB_DIR
     return paths.script("ehcalab", verb,
                         *([] if mine else ["--lab", run_dir]), *words)
 

@@ -10,11 +10,17 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-BUILD = Path(os.environ.get("EHCALAB_BUILD") or ROOT / "build")
-try:
-    BUILD = BUILD.absolute()
-except OSError:         # the working directory is gone: what uses it will say
-    pass
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root, if the working directory is still there."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
+
+
+BUILD = absolute(Path(os.environ.get("EHCALAB_BUILD") or ROOT / "build"))
 
 LOGS = BUILD / "logs"
 STAMPS = BUILD / "stamps"
