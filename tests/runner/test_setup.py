@@ -2,8 +2,10 @@
 """Set-up and check: what they decide, without building or fetching."""
 import base64
 import contextlib
+import hashlib
 import io
 import json
+import signal
 import struct
 import sys
 import tempfile
@@ -14,8 +16,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 
-from ehcalab import (check, cpio, elf, setup_apt, setup_image,  # noqa: E402
-                     setup_kernels, setup_qemu, stamps, ui)
+from ehcalab import (check, cpio, elf, process, setup_apt,  # noqa: E402
+                     setup_image, setup_kernels, setup_qemu, stamps, stop, ui)
 
 
 class Scratch(unittest.TestCase):
@@ -112,6 +114,39 @@ class Stamps(Scratch):
         product.unlink()
         self.assertFalse(stamp.fresh("k"))
 
+    def test_cut_off(self) -> None:
+        product = self.put("product")
+        stamp = stamps.Stamp("one")
+        stamp.write("k", [product])
+        stamp.begin()
+        # Whatever there is of the products.
+        self.assertFalse(stamp.fresh("k"))
+        self.assertFalse(stamps.Stamp("one").fresh("k"))
+
+    def test_unreadable(self) -> None:
+        stamp = stamps.Stamp("one")
+        stamp.write("k")
+        for text in ("", "{", "[]", "null", "3"):
+            stamp.path.write_text(text)
+            self.assertFalse(stamp.fresh("k"))
+
+    def test_copy_of_the_build_directory(self) -> None:
+        copy = self.dir / "copy"
+        (copy / "product").parent.mkdir()
+        for place in (self.dir, copy):
+            (place / "product").write_text("")
+        with mock.patch.object(stamps.paths, "BUILD", self.dir):
+            for name, placed in (("any", False), ("here", True)):
+                stamps.Stamp(name, placed).write("k",
+                                                 [self.dir / "product"])
+        (self.dir / "product").unlink()
+        with mock.patch.object(stamps.paths, "BUILD", copy):
+            # Products are looked for in the copy, not where they were made.
+            self.assertTrue(stamps.Stamp("any").fresh("k"))
+            here = stamps.Stamp("here", placed=True)
+            self.assertTrue(here.moved())
+            self.assertFalse(here.fresh("k"))
+
     def test_hash_sees_content_name_and_mode(self) -> None:
         path = self.put("tree/a", "text")
         first = stamps.hash_files([self.dir / "tree"], self.dir)
@@ -194,6 +229,166 @@ class Settle(Scratch):
         self.gone = {"1", "2"}
         with self.assertRaises(setup_apt.NotFetched):
             self.settle()
+
+
+class Downloads(Scratch):
+    """A download that was cut off is not taken for a whole one."""
+
+    DEB = "made-up_1%3a2_ppc64el.deb"
+    RECORD = ("Package: made-up\nVersion: 1:2\nArchitecture: ppc64el\n"
+              f"SHA256: {hashlib.sha256(b'whole').hexdigest()}\n")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.downloads = self.dir / "downloads"
+        for module, name, value in (
+                (setup_apt.paths, "DOWNLOADS", self.downloads),
+                (setup_apt, "PARTIAL", self.downloads / "partial")):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.step = mock.Mock(spec=ui.Step, log="x.log")
+        self.apt = setup_apt.PrivateApt(self.step)
+        self.apt.ensure_index = mock.Mock()        # type: ignore
+        self.apt.cache = mock.Mock(                # type: ignore
+            return_value=self.RECORD)
+
+    def fetched(self, **files: bytes) -> None:
+        """apt-get leaves these files, and fails or not."""
+        def run(*_args: object, cwd: Path, **_kwargs: object) -> None:
+            for name, data in files.items():
+                (cwd / name).write_bytes(data)
+            if b"part" in files.values():
+                raise ui.StepFailed("apt-get", None, 100)
+
+        self.step.run.side_effect = run
+
+    def test_deb(self) -> None:
+        wanted = [("made-up", "ppc64el", "1:2")]
+        self.fetched(**{self.DEB: b"part"})
+        with self.assertRaises(setup_apt.NotFetched):
+            self.apt.download(wanted)
+        self.assertFalse((self.downloads / self.DEB).exists())
+        self.fetched(**{self.DEB: b"whole"})
+        [path] = self.apt.download(wanted)
+        self.assertEqual(path.read_bytes(), b"whole")
+
+    def test_source(self) -> None:
+        digest = hashlib.sha256(b"").hexdigest()
+        dsc = f"Checksums-Sha256:\n {digest} 5 s_2.orig.tar.xz\n".encode()
+        self.fetched(**{"s_2.dsc": dsc, "s_2.orig.tar.xz": b"part"})
+        with self.assertRaises(setup_apt.NotFetched):
+            self.apt.download_source("s", "1:2")
+        self.assertEqual([p.name for p in self.downloads.iterdir()],
+                         ["partial"])
+        self.fetched(**{"s_2.dsc": dsc, "s_2.orig.tar.xz": b"whole"})
+        path = self.apt.download_source("s", "1:2")
+        self.assertEqual(path.read_bytes(), dsc)
+        self.assertEqual((self.downloads / "s_2.orig.tar.xz").read_bytes(),
+                         b"whole")
+
+
+class Patches(Scratch):
+    """However a run was cut off, the next one has the patches once."""
+
+    PATCH = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-old\n+new\n"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.source = self.dir / "src"
+        for module, name, value in (
+                (setup_qemu.paths, "QEMU_SRC", self.source),
+                (setup_qemu.paths, "LOGS", self.dir / "logs"),
+                (setup_qemu, "PATCHES", self.dir / "patches"),
+                (setup_qemu, "APPLIED", self.dir / "applied"),
+                (setup_qemu, "fetch_source", self.unpack),
+                (setup_qemu, "load_resolved",
+                 lambda: {"qemu": {"version": "10"}})):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.step = ui.Step("qemu", "QEMU", 1, 1)
+        self.step.open_log()
+        self.unpacked = 0
+        self.unpack()
+        self.put("patches/1.patch", self.PATCH)
+
+    def unpack(self, *_args: object) -> None:
+        self.unpacked += 1
+        self.put("src/f", "old\n")
+        for old in (self.dir / "applied").glob("*"):
+            old.unlink()
+
+    def sync(self) -> None:
+        setup_qemu.sync_patches(self.step)
+        self.assertEqual((self.source / "f").read_text(), "new\n")
+        self.assertTrue((self.dir / "applied" / "1.patch").exists())
+
+    def test_once(self) -> None:
+        self.sync()
+        self.sync()
+        self.assertEqual(self.unpacked, 1)
+
+    def test_applied_and_not_noted(self) -> None:
+        self.put("src/f", "new\n")
+        self.sync()
+
+    def test_taken_back_and_still_noted(self) -> None:
+        self.sync()
+        self.put("src/f", "old\n")
+        self.put("patches/1.patch", "# changed\n" + self.PATCH)
+        self.sync()
+
+    def test_half_of_one(self) -> None:
+        self.put("src/f", "half\n")
+        self.sync()
+
+    def test_does_not_apply(self) -> None:
+        self.put("patches/1.patch", self.PATCH.replace("old", "other"))
+        with self.assertRaisesRegex(ui.StepFailed, "does not apply"):
+            self.sync()
+
+
+class Commands(Scratch):
+    """A step's command ends with the step, and all that it started."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        patch = mock.patch.object(ui.paths, "LOGS", self.dir)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.step = ui.Step("x", "x", 1, 1)
+        self.step.open_log()
+
+    def test_stopped(self) -> None:
+        groups: list[int] = []
+
+        def on_line(line: str) -> None:
+            groups.append(int(line))
+            raise stop.Stopped(signal.SIGINT)
+
+        with self.assertRaises(stop.Stopped):
+            self.step.run(["sh", "-c", "trap '' INT; sleep 1000 & echo $$; "
+                           "wait"], on_line=on_line)
+        self.assertEqual(process.group_members(groups[0]), [])
+
+    def test_failed(self) -> None:
+        with self.assertRaisesRegex(ui.StepFailed, "exit status 3") as one:
+            self.step.run(["sh", "-c", "echo why; exit 3"])
+        self.assertIn("why", one.exception.tail())
+        with self.assertRaisesRegex(ui.StepFailed, "killed by SIGKILL"):
+            self.step.run(["sh", "-c", "kill -9 $$"])
+
+    def test_not_there(self) -> None:
+        with self.assertRaisesRegex(ui.SetupError, "setup deps"):
+            self.step.run(["/nowhere/program"])
+
+    def test_full_disk_is_not_blamed_on_the_program(self) -> None:
+        def on_line(_line: str) -> None:
+            raise OSError(28, "No space left on device")
+
+        with self.assertRaisesRegex(OSError, "No space"):
+            self.step.run(["echo"], on_line=on_line)
 
 
 class Mirror(unittest.TestCase):
@@ -323,6 +518,24 @@ class Kernels(unittest.TestCase):
     def test_none_says_why(self) -> None:
         with self.assertRaisesRegex(ui.SetupError, "this machine has 2.31"):
             self.versions("2.31")
+
+
+class Moved(Scratch):
+    """What names its place is found in a build directory that was moved."""
+
+    def test_kernels(self) -> None:
+        listing = self.dir / "kernels.json"
+        one = {"series": "6.12", "release": "6.12.9-x", "version": "6.12.9-1",
+               "root": "/elsewhere/kernels/6.12.9-1"}
+        with mock.patch.object(setup_kernels.paths, "KERNELS", self.dir), \
+                mock.patch.object(setup_kernels.paths, "KERNELS_JSON",
+                                  listing):
+            listing.write_text(json.dumps([one]))
+            self.assertEqual(setup_kernels.kernel("6.12").root,
+                             str(self.dir / "6.12.9-1"))
+            for bad in ("", "[", "3", "[3]", "[{}]", '{"a": 1}'):
+                listing.write_text(bad)
+                self.assertEqual(setup_kernels.kernels(), [])
 
 
 class Counting(Scratch):
