@@ -75,10 +75,10 @@ class Sockets(Scratch):
 
     def test_nobody_takes_us(self) -> None:
         self.connect()
-        self.assertEqual(jsonsock.busy(self.path, 0), "it does not answer")
+        self.assertEqual(jsonsock.busy(self.path, 0), "it takes no connection")
 
     def test_full_queue_is_not_waited_for(self) -> None:
-        with self.assertRaisesRegex(OSError, "does not answer"):
+        with self.assertRaisesRegex(OSError, "takes no connection"):
             for _ in range(10):
                 self.connect()
 

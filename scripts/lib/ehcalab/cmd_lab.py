@@ -157,8 +157,8 @@ def status(args: argparse.Namespace) -> int:
     runner = runner_of(state)
     with ThreadPoolExecutor(len(state["guests"]) or 1) as pool:
         guests = dict(zip(state["guests"], pool.map(
-            lambda one: guest_trouble(one, runner is None),
-            state["guests"].values())))
+            lambda node: guest_trouble(node, state["guests"][node],
+                                       runner is None), state["guests"])))
     trouble = [f"guest {node} {why}; {way_out(args, node, why)}"
                for node, why in guests.items() if why]
     manager = "not started"
@@ -211,12 +211,12 @@ def way_out(args: argparse.Namespace, node: str, why: str) -> str:
             f"it: {command_for(args.lab, 'shutdown', '--kill', node)}")
 
 
-def guest_trouble(record: dict[str, Any], ask: bool) -> str:
+def guest_trouble(node: str, record: dict[str, Any], ask: bool) -> str:
     """What is wrong with a guest, "" if nothing is.
 
     ask: its agent, which serves one at a time.
     """
-    process = Adopted("guest", record)
+    process = Adopted(node, record)
     logs = f"its console log is {record['console_log']}"
     if process.ended():
         return (f"has ended: {how_guest_ended(record)}; {logs}, QEMU's "
@@ -231,7 +231,7 @@ def guest_trouble(record: dict[str, Any], ask: bool) -> str:
     if not ask:
         return ""
     try:
-        agent = GuestAgent(Path(record["agent"]), "guest", process.check,
+        agent = GuestAgent(Path(record["agent"]), node, process.check,
                            timeout=CONNECT_PATIENCE)
     except (ControlError, LabError) as exc:
         return f"does not answer ({exc}); {logs}"
@@ -301,8 +301,8 @@ def guest_of(args: argparse.Namespace) -> dict[str, Any]:
         raise LabError(f"guest {args.node} does not run; {again}")
     record = state["guests"][args.node]
     if Adopted("guest", record).ended():
-        raise LabError(f"guest {args.node} {guest_trouble(record, False)}; "
-                       f"{again}")
+        why = guest_trouble(args.node, record, False)
+        raise LabError(f"guest {args.node} {why}; {again}")
     return record
 
 
@@ -310,7 +310,7 @@ def ssh(args: argparse.Namespace) -> int:
     """ehcalab ssh NODE [COMMAND...]."""
     record = guest_of(args)
     if runner_of(read_state(args.lab)) is None:
-        why = guest_trouble(record, True)
+        why = guest_trouble(args.node, record, True)
         if why:
             # Its ssh may answer all the same.
             print(f"ehcalab: guest {args.node} {why}", file=sys.stderr)

@@ -61,7 +61,7 @@ def busy(path: Path, patience: float = ACCEPT_PATIENCE) -> str:
                 return ""
             if time.monotonic() >= until:
                 return ("another one is connected" if taken
-                        else "it does not answer")
+                        else "it takes no connection")
             time.sleep(CONNECT_POLL)
     except OSError:
         return ""           # no /proc: nothing is known
@@ -80,7 +80,7 @@ def connect(path: Path | str) -> socket.socket:
         sock.setblocking(True)
     except BlockingIOError as exc:
         sock.close()
-        raise OSError(exc.errno, "it does not answer") from exc
+        raise OSError(exc.errno, "it takes no connection") from exc
     except OSError:
         sock.close()
         raise

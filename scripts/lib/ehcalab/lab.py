@@ -600,7 +600,7 @@ class Lab:
                 agent = GuestAgent(Path(self.records[node]["agent"]), node,
                                    process.check, timeout=2.0)
             except (ControlError, LabError):
-                pass
+                self.log.add("lab", "guest_deaf", {"node": node})
         self._end_guest(node, process, agent, kill)
 
     def _end_guest(self, node: str, process: Process,
