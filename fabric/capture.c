@@ -24,8 +24,11 @@
 #define WRITE_SIZE (256u << 10)
 /* A pipe without a reader is tried again after this. */
 #define REOPEN_MS 200
-/* How long a reader has to take the rest when the capture is stopped. */
-#define LAST_WRITE_MS 1000
+/*
+ * How long a reader has to take the rest, in all, when the capture is stopped:
+ * the control thread waits for it.
+ */
+#define LAST_WRITE_NS IB_SEC
 #define COMMENT_MAX 256
 
 G_STATIC_ASSERT((CAPTURE_BUFFER & (CAPTURE_BUFFER - 1)) == 0);
@@ -50,6 +53,8 @@ struct Capture {
     uint64_t *received, *lost;       /* by cable, in this capture */
     pthread_t thread;
     int wake_fd;
+    IbClock clock;
+    int64_t last_write_ns;           /* until then, when it was stopped */
     uint8_t *buffer;
     _Alignas(64) _Atomic uint64_t head;
     _Atomic uint64_t dropped;
@@ -61,6 +66,12 @@ struct Capture {
 
 /* Forwarding thread. */
 
+static void count_lost(Capture *capture, const FabricPacket *packet)
+{
+    atomic_fetch_add_explicit(&capture->dropped, 1, memory_order_relaxed);
+    capture->lost[packet->cable]++;
+}
+
 void capture_push(Capture *capture, const FabricPacket *packet)
 {
     uint64_t head, tail, at;
@@ -71,6 +82,9 @@ void capture_push(Capture *capture, const FabricPacket *packet)
     uint8_t *data;
 
     if (!atomic_load_explicit(&capture->ready, memory_order_relaxed)) {
+        if (atomic_load_explicit(&capture->failure, memory_order_relaxed)) {
+            count_lost(capture, packet);
+        }
         return;
     }
     head = atomic_load_explicit(&capture->head, memory_order_relaxed);
@@ -78,9 +92,7 @@ void capture_push(Capture *capture, const FabricPacket *packet)
     at = head % CAPTURE_BUFFER;
     skip = CAPTURE_BUFFER - at < size ? CAPTURE_BUFFER - at : 0;
     if (head + skip + size - tail > CAPTURE_BUFFER) {
-        atomic_fetch_add_explicit(&capture->dropped, 1,
-                                  memory_order_relaxed);
-        capture->lost[packet->cable]++;
+        count_lost(capture, packet);
         return;
     }
     if (skip) {
@@ -131,8 +143,23 @@ static void sleep_until_woken(Capture *capture, int timeout_ms)
 
 static void fail(Capture *capture, const char *why)
 {
-    atomic_store(&capture->ready, false);
     atomic_store(&capture->failure, why);
+    atomic_store(&capture->ready, false);
+}
+
+/* Milliseconds that a write may wait now, -1: as long as it takes. */
+static int patience_ms(Capture *capture)
+{
+    int64_t now;
+
+    if (!atomic_load(&capture->quit)) {
+        return -1;
+    }
+    now = ib_clock_now(&capture->clock);
+    if (!capture->last_write_ns) {
+        capture->last_write_ns = now + LAST_WRITE_NS;
+    }
+    return MAX(capture->last_write_ns - now, 0) / IB_MSEC;
 }
 
 static void put_interfaces(Capture *capture, GByteArray *out)
@@ -161,11 +188,22 @@ static void put_interfaces(Capture *capture, GByteArray *out)
 /* A pipe gets its reader: it starts with a section of its own. */
 static bool open_pipe(Capture *capture, GByteArray *out)
 {
+    struct stat st;
+
+    if (!capture->is_pipe) {
+        return false;                /* a file that failed */
+    }
     capture->fd = open(capture->file, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (capture->fd < 0) {
         if (errno != ENXIO) {
             fail(capture, "the pipe cannot be opened any more");
         }
+        return false;
+    }
+    if (fstat(capture->fd, &st) < 0 || !S_ISFIFO(st.st_mode)) {
+        close(capture->fd);
+        capture->fd = -1;
+        fail(capture, "the pipe is not a pipe any more");
         return false;
     }
     g_byte_array_set_size(out, 0);
@@ -203,13 +241,14 @@ static void flush(Capture *capture, GByteArray *out)
                 { .fd = capture->fd, .events = POLLOUT },
                 { .fd = capture->wake_fd, .events = POLLIN },
             };
-            bool last = atomic_load(&capture->quit);
-            int ready = poll(pfds, last ? 1 : 2, last ? LAST_WRITE_MS : -1);
+            int patience = patience_ms(capture);
 
-            if (ready == 0) {
-                break;               /* nobody reads: the rest is lost */
+            if (poll(pfds, patience < 0 ? 2 : 1, patience) == 0) {
+                /* Nobody reads, or too slowly: the rest is lost. */
+                close_pipe(capture, out);
+                return;
             }
-            if (!last && (pfds[1].revents & POLLIN)) {
+            if (patience < 0 && (pfds[1].revents & POLLIN)) {
                 wake_read(capture);
             }
             continue;
@@ -218,9 +257,11 @@ static void flush(Capture *capture, GByteArray *out)
             close_pipe(capture, out);
             return;
         }
+        /* What is behind a block that is cut cannot be read: no more. */
         fail(capture, errno == ENOSPC ? "the disk is full"
                                       : "writing the file failed");
-        break;
+        close(capture->fd);
+        capture->fd = -1;
     }
     atomic_fetch_add(&capture->bytes, done);
     g_byte_array_set_size(out, 0);
@@ -392,6 +433,7 @@ static void release(Capture *capture)
     if (capture->wake_fd >= 0) {
         close(capture->wake_fd);
     }
+    ib_clock_fini(&capture->clock);
     g_free(capture->interfaces);
     g_free(capture->received);
     g_free(capture->lost);
@@ -412,6 +454,7 @@ Capture *capture_new(const Topology *topology, const char *file,
     capture->fd = -1;
     capture->wake_fd = -1;
     capture->real_offset_ns = real_offset();
+    ib_clock_init_real(&capture->clock);
     capture->buffer = g_try_malloc(CAPTURE_BUFFER);
     if (!capture->buffer) {
         *error = g_strdup("no memory for the capture's buffer");

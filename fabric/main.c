@@ -265,6 +265,7 @@ int main(int argc, char **argv)
 
     setlocale(LC_ALL, "");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);        /* a capture beyond "ulimit -f" */
     context = g_option_context_new("- InfiniBand switches and cables");
     g_option_context_add_main_entries(context, entries, NULL);
     parsed = g_option_context_parse(context, &argc, &argv, &error);
