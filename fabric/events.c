@@ -151,6 +151,7 @@ static void add_mad(JsonBuilder *b, const FabricEvent *event)
     json_add_int(b, "dlid", event->mad.dlid);
     json_add_hex64(b, "tid", event->mad.tid);
     json_add_bool(b, "delivered", event->mad.delivered);
+    json_add_int(b, "suppressed", event->mad.suppressed);
     if (event->mad.mgmt_class == IB_CLASS_CM) {
         json_add_int(b, "local_id", event->mad.local_id);
         json_add_int(b, "remote_id", event->mad.remote_id);
@@ -207,6 +208,7 @@ static void fabric_event_json(Events *events, const FabricEvent *event)
     case FABRIC_EVENT_PORT_STATE:
         json_add_string(b, "from", ib_port_state_name(event->state.old_state));
         json_add_string(b, "to", ib_port_state_name(event->state.new_state));
+        json_add_int(b, "suppressed", event->state.suppressed);
         break;
     case FABRIC_EVENT_NODE_ATTACHED:
         json_add_hex64(b, "guid", event->attached.guid);

@@ -141,6 +141,25 @@ void fabric_event(Fabric *fabric, FabricEvent *event)
     }
 }
 
+bool fabric_may_tell(Fabric *fabric, FabricLimit *limit, unsigned max,
+                     uint64_t *suppressed)
+{
+    int64_t now = ib_clock_now(fabric->clock);
+
+    if (now - limit->second >= IB_SEC) {
+        limit->second = now;
+        limit->told = 0;
+    }
+    if (limit->told == max) {
+        limit->suppressed++;
+        return false;
+    }
+    limit->told++;
+    *suppressed = limit->suppressed;
+    limit->suppressed = 0;
+    return true;
+}
+
 /* Links. */
 
 void fabric_link_dirty(Fabric *fabric, FabricCable *cable)

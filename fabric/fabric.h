@@ -117,6 +117,8 @@ const char *fabric_event_name(FabricEventType type);
 
 /* PACKET_DROPPED events per second of clock time; the rest is counted. */
 #define FABRIC_DROP_EVENTS 20
+/* The same for each node: its MAD and TRAP events, its PORT_STATE events. */
+#define FABRIC_NODE_EVENTS 2000
 
 typedef struct FabricEvent {
     FabricEventType type;
@@ -127,7 +129,10 @@ typedef struct FabricEvent {
     union {
         struct { bool plugged; } plug;
         struct { bool up; uint8_t speed, width; } link;
-        struct { uint8_t old_state, new_state; } state;
+        struct {
+            uint8_t old_state, new_state;
+            uint64_t suppressed;  /* of this switch, not told before it */
+        } state;
         struct { uint64_t guid; unsigned num_ports; } attached;
         struct {
             uint8_t mgmt_class, method;
@@ -140,6 +145,7 @@ typedef struct FabricEvent {
             uint16_t trap;        /* Notice: trap number */
             bool has_gid;
             uint8_t gid[16];      /* Notice 64, 65: whose */
+            uint64_t suppressed;  /* of this node, not told before it */
         } mad;                    /* TRAP and MAD */
         struct {
             FabricDrop drop;

@@ -32,6 +32,13 @@ typedef struct FabricQueue {
     uint32_t slots, head, count;
 } FabricQueue;
 
+/* Events that a host can provoke: so many a second are told. */
+typedef struct FabricLimit {
+    int64_t second;
+    unsigned told;
+    uint64_t suppressed;             /* since the last one that was told */
+} FabricLimit;
+
 typedef struct FabricSource FabricSource;
 typedef struct FabricPort FabricPort;
 typedef struct FabricNode FabricNode;
@@ -82,6 +89,7 @@ struct FabricNode {
     FabricPort *ports;               /* 1 .. num_ports */
     FabricSwitch *sw;                /* NULL: host */
     bool attached;
+    FabricLimit mads, states;
     uint64_t guid;
     uint64_t port_guids[IB_LINK_MAX_PORTS];
     void *opaque;
@@ -170,9 +178,7 @@ struct Fabric {
     uint64_t moved;
     IbTimer timer;
     int64_t deadline_ns;
-    int64_t drop_second;
-    unsigned drop_events;
-    uint64_t drops_suppressed;
+    FabricLimit drops;
     FabricWalk walk;
     uint8_t scratch[IB_PACKET_MAX];
 };
@@ -186,6 +192,9 @@ FabricQueueEntry *fabric_queue_tail(const FabricQueue *queue);
 void fabric_source_push(Fabric *fabric, FabricSource *source);
 void fabric_source_pop(FabricSource *source);
 void fabric_event(Fabric *fabric, FabricEvent *event);
+/* May one more be told?  Then *suppressed says how many were not. */
+bool fabric_may_tell(Fabric *fabric, FabricLimit *limit, unsigned max,
+                     uint64_t *suppressed);
 void fabric_port_broken(Fabric *fabric, FabricPort *port);
 void fabric_link_dirty(Fabric *fabric, FabricCable *cable);
 void fabric_update_links(Fabric *fabric);

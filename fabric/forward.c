@@ -578,15 +578,10 @@ static void tell_drop(Fabric *fabric, const FabricStep *step)
         .type = FABRIC_EVENT_PACKET_DROPPED, .node = -1, .cable = -1,
     };
 
-    if (fabric->now - fabric->drop_second >= IB_SEC) {
-        fabric->drop_second = fabric->now;
-        fabric->drop_events = 0;
-    }
-    if (fabric->drop_events == FABRIC_DROP_EVENTS) {
-        fabric->drops_suppressed++;
+    if (!fabric_may_tell(fabric, &fabric->drops, FABRIC_DROP_EVENTS,
+                         &event.dropped.suppressed)) {
         return;
     }
-    fabric->drop_events++;
     if (port) {
         event.node = port->node->index;
         event.port = port->port;
@@ -604,8 +599,6 @@ static void tell_drop(Fabric *fabric, const FabricStep *step)
     event.dropped.opcode = packet->bth.opcode;
     event.dropped.dest_qpn = packet->bth.dest_qpn;
     event.dropped.psn = packet->bth.psn;
-    event.dropped.suppressed = fabric->drops_suppressed;
-    fabric->drops_suppressed = 0;
     fabric_event(fabric, &event);
 }
 
@@ -842,6 +835,7 @@ static void tell_mad(Fabric *fabric)
     FabricEvent event = { .type = FABRIC_EVENT_MAD, .cable = -1 };
     IbMadHeader header;
     IbNotice notice;
+    FabricNode *node;
     bool is_smp = packet->bth.dest_qpn == 0;
 
     if (!fabric->ops.event || (source->kind != SOURCE_RING &&
@@ -875,6 +869,12 @@ static void tell_mad(Fabric *fabric)
     } else {
         return;
     }
+    node = source->kind == SOURCE_RING ? source->port->node : source->node;
+    if (!fabric_may_tell(fabric, &node->mads, FABRIC_NODE_EVENTS,
+                         &event.mad.suppressed)) {
+        return;
+    }
+    event.node = node->index;
     event.mad.mgmt_class = header.mgmt_class;
     event.mad.method = header.method;
     event.mad.attr_id = header.attr_id;
@@ -884,11 +884,8 @@ static void tell_mad(Fabric *fabric)
     event.mad.dlid = packet->lrh.dlid;
     event.mad.delivered = walk->delivered;
     if (source->kind == SOURCE_RING) {
-        event.node = source->port->node->index;
         event.port = source->port->port;
         event.cable = source->port->cable ? source->port->cable->index : -1;
-    } else {
-        event.node = source->node->index;
     }
     fabric_event(fabric, &event);
 }

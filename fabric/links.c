@@ -14,7 +14,7 @@
  *
  * LINK messages follow the link words of runner.h: when the socket takes no
  * more, they wait in there, so nothing grows.  A peer that sends more than
- * PEER_MESSAGES a second is not read for the rest of it, one that joins more
+ * PEER_MESSAGES or PEER_BYTES a second is not read for the rest of it, one that joins more
  * than JOINS times a second is refused until it is over.  Of MAX_STRANGERS who
  * have not said HELLO yet one makes room for the next who comes.
  */
@@ -30,6 +30,7 @@
 #define MAX_STRANGERS 64             /* peers that have not said HELLO */
 #define PEER_READS 64                /* reads before others have a turn */
 #define PEER_MESSAGES 2000           /* a second */
+#define PEER_BYTES (1u << 20)        /* and bytes of them */
 #define BAD_EVENTS_TOLD 10           /* NODE_ERRORs about a host's EVENTs */
 #define JOINS 20                     /* of a host in a second */
 
@@ -48,7 +49,7 @@ typedef struct Peer {
     uint8_t out[2 * IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
     size_t out_len, out_done;
     int64_t second_ns;
-    unsigned messages;               /* in this second */
+    unsigned messages, bytes;        /* in this second */
     unsigned bad_events;
 } Peer;
 
@@ -493,16 +494,16 @@ static gboolean on_pause_over(gpointer opaque)
     return G_SOURCE_REMOVE;
 }
 
-/* Too many messages this second? */
+/* Too much for this second? */
 static bool over_rate(Peer *peer)
 {
     int64_t now = ib_clock_now(&peer->links->daemon->clock);
 
     if (now - peer->second_ns >= IB_SEC) {
         peer->second_ns = now;
-        peer->messages = 0;
+        peer->messages = peer->bytes = 0;
     }
-    return ++peer->messages > PEER_MESSAGES;
+    return ++peer->messages > PEER_MESSAGES || peer->bytes > PEER_BYTES;
 }
 
 static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
@@ -527,6 +528,7 @@ static gboolean on_readable(gint fd, GIOCondition condition, gpointer opaque)
             peer_free(peer);
             return G_SOURCE_REMOVE;
         }
+        peer->bytes += n;
         switch (ib_link_parser_feed(&peer->parser, buf, n, &message,
                                     &error)) {
         case 0:

@@ -39,7 +39,9 @@ static void switch_changed(void *opaque, unsigned port, unsigned changes,
         .port = port, .cable = -1,
     };
 
-    if (changes & IB_SMA_CHANGE_STATE) {
+    if ((changes & IB_SMA_CHANGE_STATE) &&
+        fabric_may_tell(sw->fabric, &sw->node->states, FABRIC_NODE_EVENTS,
+                        &event.state.suppressed)) {
         if (port && sw->node->ports[port].cable) {
             event.cable = sw->node->ports[port].cable->index;
         }

@@ -1112,6 +1112,18 @@ static void test_mad_events(void)
     g_assert_true(event->mad.has_gid);
     g_assert_cmphex(event->mad.gid[15], ==, 0xAB);
     g_assert_false(event->mad.delivered);
+
+    /* Who sends many is told of some of them, and that there were more. */
+    for (unsigned i = 0; i < FABRIC_NODE_EVENTS + 100; i++) {
+        transmit(&rig.a, 1, p, ib_mad_packet(p, &to, mad));
+        run(&rig);
+    }
+    g_assert_cmpuint(rig.events[FABRIC_EVENT_MAD], ==, FABRIC_NODE_EVENTS);
+    g_assert_cmpuint(event->mad.suppressed, ==, 0);
+    ib_clock_set(&rig.clock, ib_clock_now(&rig.clock) + IB_SEC);
+    transmit(&rig.a, 1, p, ib_mad_packet(p, &to, mad));
+    run(&rig);
+    g_assert_cmpuint(event->mad.suppressed, ==, 102);
     rig_fini(&rig);
 }
 
