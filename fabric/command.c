@@ -294,7 +294,7 @@ static char *cmd_quit(Daemon *daemon, JsonObject *args, JsonBuilder *b)
 {
     put_nothing(b);
     /* The reply goes out first. */
-    g_idle_add(quit_now, daemon);
+    g_idle_add_full(G_PRIORITY_DEFAULT, quit_now, daemon, NULL);
     return NULL;
 }
 

@@ -6,7 +6,8 @@
  * newline behind them is not needed) and gets one reply each, in order, and
  * every event.  All output goes through a buffer of the client; one that does
  * not read until CLIENT_OUT_MAX has gathered is disconnected, so that it
- * holds up neither the others nor the fabric.  When all places are taken, a
+ * holds up neither the others nor the fabric; if ALL_OUT_MAX has gathered for
+ * all together, the one with most goes.  When all places are taken, a
  * client of the process that has the most makes room for a new one.
  */
 #include <errno.h>
@@ -20,6 +21,8 @@
 #define MAX_CLIENTS 64
 #define CLIENT_IN_MAX (64u << 10)    /* longest command */
 #define CLIENT_OUT_MAX (8u << 20)
+#define ALL_OUT_MAX (64u << 20)
+#define CLIENT_OUT_KEPT (64u << 10)  /* a buffer's memory when it is empty */
 #define CLIENT_READ 4096
 
 typedef struct Client {
@@ -38,7 +41,26 @@ struct Control {
     Listener *listener;
     guint bury_source;
     GPtrArray *clients;
+    gsize waiting;                   /* bytes for all of them */
 };
+
+static gsize waiting(const Client *client)
+{
+    return client->out->len - client->out_done;
+}
+
+/* Nothing waits any more; neither does the memory that it took. */
+static void empty_out(Client *client)
+{
+    client->control->waiting -= waiting(client);
+    client->out_done = 0;
+    if (client->out->allocated_len > CLIENT_OUT_KEPT) {
+        g_string_free(client->out, true);
+        client->out = g_string_new(NULL);
+    } else {
+        g_string_set_size(client->out, 0);
+    }
+}
 
 static void client_free(Client *client)
 {
@@ -49,6 +71,7 @@ static void client_free(Client *client)
         g_source_remove(client->out_source);
     }
     close(client->fd);
+    empty_out(client);
     g_string_free(client->in, true);
     g_string_free(client->out, true);
     g_ptr_array_remove(client->control->clients, client);
@@ -74,8 +97,11 @@ static gboolean bury(gpointer opaque)
 static void client_die(Client *client)
 {
     client->dead = true;
+    empty_out(client);
     if (!client->control->bury_source) {
-        client->control->bury_source = g_idle_add(bury, client->control);
+        /* However much there is to do: idle sources might never run. */
+        client->control->bury_source =
+            g_idle_add_full(G_PRIORITY_DEFAULT, bury, client->control, NULL);
     }
 }
 
@@ -90,6 +116,7 @@ static void client_flush(Client *client)
 
         if (n > 0) {
             client->out_done += n;
+            client->control->waiting -= n;
         } else if (n < 0 && errno == EAGAIN) {
             if (!client->out_source) {
                 client->out_source = g_unix_fd_add(client->fd, G_IO_OUT,
@@ -101,8 +128,7 @@ static void client_flush(Client *client)
             return;
         }
     }
-    g_string_set_size(client->out, 0);
-    client->out_done = 0;
+    empty_out(client);
 }
 
 static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque)
@@ -114,28 +140,46 @@ static gboolean on_writable(gint fd, GIOCondition condition, gpointer opaque)
     return G_SOURCE_REMOVE;
 }
 
+/* Too much for all together: who has most of it goes. */
+static void relieve(Control *control)
+{
+    while (control->waiting > ALL_OUT_MAX) {
+        Client *worst = NULL;
+
+        for (unsigned i = 0; i < control->clients->len; i++) {
+            Client *client = g_ptr_array_index(control->clients, i);
+
+            if (!worst || waiting(client) > waiting(worst)) {
+                worst = client;
+            }
+        }
+        client_die(worst);
+    }
+}
+
 static void client_send(Client *client, const char *line)
 {
+    gsize before = client->out->len;
+
     if (client->dead) {
         return;
     }
-    if (client->out->len - client->out_done + strlen(line) >
-        CLIENT_OUT_MAX) {
+    if (waiting(client) + strlen(line) > CLIENT_OUT_MAX) {
         client_die(client);
         return;
     }
-    if (client->out_done == client->out->len) {
-        g_string_set_size(client->out, 0);
-        client->out_done = 0;
-    } else if (client->out_done > CLIENT_OUT_MAX / 2) {
+    if (client->out_done > CLIENT_OUT_MAX / 2) {
         g_string_erase(client->out, 0, client->out_done);
+        before -= client->out_done;
         client->out_done = 0;
     }
     g_string_append(client->out, line);
     g_string_append(client->out, "\r\n");
+    client->control->waiting += client->out->len - before;
     if (!client->out_source) {
         client_flush(client);
     }
+    relieve(client->control);
 }
 
 void control_broadcast(Control *control, const char *line)

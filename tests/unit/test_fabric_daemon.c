@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -38,6 +39,7 @@ typedef struct Control {
     int fd;
     GString *in;
     GPtrArray *events;               /* JsonNode, as they came */
+    gsize bytes;                     /* that came so far */
     int64_t next_id;
 } Control;
 
@@ -104,6 +106,7 @@ static JsonNode *next_line(Control *control)
         n = recv(control->fd, buf, sizeof(buf), 0);
         g_assert_cmpint(n, >, 0);
         g_string_append_len(control->in, buf, n);
+        control->bytes += n;
         g_assert_cmpuint(control->in->len, <, LINE_MAX_BYTES);
     }
     line = g_strndup(control->in->str, newline - control->in->str);
@@ -741,6 +744,31 @@ static void test_pull(void)
 
 static void test_commands(void)
 {
+    static const char number[] = "number that JSON does not have";
+    static const char large[] = "number that is too large";
+    static const char word[] = "a word other than";
+    static const struct { const char *value, *why; } not_json[] = {
+        { "1e999", large }, { "-1e999", large }, { "1e22", large },
+        { "9223372036854775808", large }, { "[1e308,1]", large },
+        { "1e-300", large },
+        { "12345678901234567890123456789012345678901", "40 characters" },
+        { "010", number }, { "1.", number }, { "-", number },
+        { "1e", number }, { "-x", number }, { "0x10", word },
+        { "NaN", word }, { "Infinity", word }, { "nul", word },
+        { "+5", "what JSON does not have" },
+        { ".5", "what JSON does not have" },
+        { "1.5.5", "what JSON does not have" },
+        { "\"\\u0000\"", "a NUL" }, { "\"a\\q\"", "an escape" },
+        { "\"\001\"", "a control character" },
+        { "\"\\ud800\"", "not a JSON object" },
+    };
+    static const char *const values[] = {
+        "9223372036854775807", "-9223372036854775808", "0", "-1.5", "0.001",
+        "999999999999999.0", "[true,false,null]", "\"\\\"\\\\/\\u0001\\u001f\"",
+        "{\"a\":[{}]}", "\"\303\251\360\237\230\200\"",
+    };
+    char *text;
+    JsonNode *node;
     Control *other;
     JsonObject *data;
     JsonNode *reply;
@@ -766,6 +794,24 @@ static void test_commands(void)
             "'arguments' is an object");
     refused(rig.control, "{\"a\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}",
             "nested too deeply");
+    for (size_t i = 0; i < G_N_ELEMENTS(not_json); i++) {
+        text = g_strdup_printf("{\"execute\":\"list\",\"id\":%s}\n",
+                               not_json[i].value);
+        refused(rig.control, text, not_json[i].why);
+        g_free(text);
+    }
+    /* What is taken comes back as it is. */
+    for (size_t i = 0; i < G_N_ELEMENTS(values); i++) {
+        text = g_strdup_printf("{\"execute\":\"query-version\",\"id\":%s}",
+                               values[i]);
+        reply = command(rig.control, text);
+        g_free(text);
+        node = json_from_string(values[i], NULL);
+        g_assert_true(json_node_equal(node, json_object_get_member(
+            json_node_get_object(reply), "id")));
+        json_node_unref(node);
+        json_node_unref(reply);
+    }
     refused(rig.control, "{\"\xff\":1}", "not UTF-8");
     refused(rig.control, "{\"execute\":\"fault\",\"arguments\":{\"cable\":"
             "\"ab\",\"drop\":2}}", "probabilities");
@@ -833,7 +879,8 @@ static void test_commands(void)
 static void test_node_events(void)
 {
     static const char *const quotes[] = {
-        "{\"a\":/*\"*/", "{//\"\n\"a\":", "{'\"':", NULL
+        "{\"a\":/*\"*/", "{//\"\n\"a\":", "{'\"':", "{\"a\":1e999,\"b\":",
+        NULL
     };
     IbLinkMessage *message = g_new0(IbLinkMessage, 1);
     IbLinkClient *a;
@@ -890,6 +937,7 @@ static void test_many_node_events(void)
 {
     IbLinkMessage *message = g_new0(IbLinkMessage, 1);
     uint64_t sent = 0, kept;
+    const unsigned kept_bytes = 4u << 20;
     JsonObject *result;
     JsonNode *reply;
     IbLinkClient *a;
@@ -898,22 +946,20 @@ static void test_many_node_events(void)
     rig_init(&rig, back_to_back, NULL);
     a = join(&rig, "a", 1);
     message->type = IB_LINK_EVENT;
-    /* Each byte 1 becomes \u0001. */
-    memset(message->text, 1, IB_LINK_BODY_MAX);
+    memset(message->text, 'x', IB_LINK_BODY_MAX);
     memcpy(message->text, "{\"e\":\"", 6);
     memcpy(message->text + IB_LINK_BODY_MAX - 2, "\"}", 2);
     do {
         g_assert_true(ib_link_client_send(a, message));
         await(rig.control, "NODE_EVENT", "node", "a");
         forget(rig.control);
-    } while (++sent < (8u << 20) / (6 * IB_LINK_BODY_MAX) + 100);
+    } while (++sent < kept_bytes / IB_LINK_BODY_MAX + 100);
     reply = command(rig.control, "{\"execute\":\"node-events\"}");
     result = result_of(reply);
     kept = json_array_get_length(json_object_get_array_member(result,
                                                               "events"));
     g_assert_cmpuint(kept, >, 100);
-    /* At most 4 MiB of them. */
-    g_assert_cmpuint(kept, <=, (4u << 20) / (5 * IB_LINK_BODY_MAX));
+    g_assert_cmpuint(kept, <=, kept_bytes / IB_LINK_BODY_MAX);
     g_assert_cmpint(json_object_get_int_member(result, "lost"), ==,
                     json_object_get_int_member(result, "next") - 1 - kept);
     json_node_unref(reply);
@@ -945,6 +991,39 @@ static void test_slow_client(void)
         g_assert_cmpint(i, <, 200000);
     }
     control_close(slow);
+    good(rig.control, "{\"execute\":\"status\"}");
+    rig_fini(&rig);
+}
+
+/* Many of them: what waits for all together has its limit, too. */
+static void test_slow_clients(void)
+{
+    enum { SLOW = 40 };
+    bool gone = false;
+    Control *slow[SLOW];
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    for (int i = 0; i < SLOW; i++) {
+        slow[i] = control_open(rig.control_path);
+    }
+    while (!gone) {
+        good(rig.control, "{\"execute\":\"restore\",\"arguments\":"
+             "{\"cable\":\"cb\"}}");
+        good(rig.control, "{\"execute\":\"pull\",\"arguments\":"
+             "{\"cable\":\"cb\"}}");
+        forget(rig.control);
+        for (int i = 0; i < SLOW; i++) {
+            struct pollfd pfd = { .fd = slow[i]->fd, .events = 0 };
+
+            gone |= poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLHUP);
+        }
+        /* Each may have 8 MiB, all together 64. */
+        g_assert_cmpuint(rig.control->bytes, <, 4u << 20);
+    }
+    for (int i = 0; i < SLOW; i++) {
+        control_close(slow[i]);
+    }
     good(rig.control, "{\"execute\":\"status\"}");
     rig_fini(&rig);
 }
@@ -1212,6 +1291,71 @@ static void test_hostile_wake(void)
     ib_link_client_close(a);
     ib_link_client_close(b);
     ib_link_client_close(c);
+    rig_fini(&rig);
+}
+
+/*
+ * A host that keeps the descriptor of its memory cannot take it away; it can
+ * punch holes into it: zeroes, where there were counters.
+ */
+static void test_memory_taken(void)
+{
+    uint8_t buf[IB_LINK_HEADER_LEN + IB_LINK_BODY_MAX];
+    IbLinkMessage message = { .type = IB_LINK_HELLO };
+    IbLinkPortMemory *memory;
+    IbLinkFds fds = { .num = 0 };
+    IbLinkClient *b;
+    IbLinkWake wake;
+    IbRing tx;
+    const char *error;
+    JsonObject *data;
+    size_t len;
+    int fd;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    b = join(&rig, "b", 2);
+    g_assert_true(ib_link_wake_init(&wake));
+    fd = connect_to(rig.socket);
+    message.hello = hello_of("a", 1);
+    len = ib_link_encode(buf, &message);
+    g_assert_cmpint(ib_link_send(fd, buf, len, &wake.self_end, 1), ==, len);
+    while (fds.num < 2) {
+        struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+        g_assert_cmpint(poll(&pfd, 1, PATIENCE_MS), ==, 1);
+        g_assert_cmpint(ib_link_receive(fd, buf, sizeof(buf), &fds), >, 0);
+    }
+    g_assert_true(ib_link_wake_accept(&wake, fds.fds[0], &error));
+    g_assert_cmpint(ftruncate(fds.fds[1], 0), <, 0);
+    g_assert_cmpint(ftruncate(fds.fds[1], 1 << 30), <, 0);
+    g_assert_cmpint(fcntl(fds.fds[1], F_ADD_SEALS, F_SEAL_WRITE), <, 0);
+    memory = ib_link_memory_map(fds.fds[1], &error);
+    g_assert_nonnull(memory);
+    message = (IbLinkMessage) { .type = IB_LINK_PHYS, .port = 1,
+                                .phys.enabled = true };
+    len = ib_link_encode(buf, &message);
+    g_assert_cmpint(send(fd, buf, len, 0), ==, len);
+    await_link(b, 1, true);
+
+    ib_ring_init_producer(&tx, &memory->to_fabric);
+    len = make_packet(ib_ring_reserve(&tx), 1);
+    ib_ring_commit(&tx, len);
+    ib_link_kick(&wake);
+    g_assert_cmpuint(receive_packet(b, 1), ==, 1);
+    g_assert_cmpint(fallocate(fds.fds[1],
+                              FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                              sizeof(*memory)), ==, 0);
+    ib_link_kick(&wake);
+    data = await(rig.control, "NODE_ERROR", "node", "a");
+    g_assert_nonnull(strstr(json_object_get_string_member(data, "why"),
+                            "its ring holds what cannot be"));
+    await_link(b, 1, false);
+    ib_link_memory_unmap(memory);
+    ib_link_wake_fini(&wake);
+    close(fds.fds[1]);
+    close(fd);
+    ib_link_client_close(b);
     rig_fini(&rig);
 }
 
@@ -1564,6 +1708,145 @@ static void test_capture_pipe(void)
     rig_fini(&rig);
 }
 
+/* What a capture's status says, by member. */
+static JsonNode *capture_member(Rig *rig, const char *name)
+{
+    JsonNode *reply = command(rig->control, "{\"execute\":\"status\"}");
+    JsonArray *captures = json_object_get_array_member(result_of(reply),
+                                                       "captures");
+    JsonObject *capture = json_array_get_object_element(captures, 0);
+    JsonNode *node = json_object_has_member(capture, name)
+                     ? json_node_copy(json_object_get_member(capture, name))
+                     : NULL;
+
+    json_node_unref(reply);
+    return node;
+}
+
+static void await_failure(Rig *rig, const char *why)
+{
+    JsonNode *node;
+
+    while (!(node = capture_member(rig, "failure"))) {
+        g_usleep(10000);
+    }
+    g_assert_cmpstr(json_node_get_string(node), ==, why);
+    json_node_unref(node);
+}
+
+/* A file that can grow no more: it is said, and what is lost is counted. */
+static void test_capture_full(void)
+{
+    /* The ports' memory is a file as well. */
+    const unsigned size_max = sizeof(IbLinkPortMemory) + 4096;
+    struct rlimit limit, old;
+    IbLinkClient *a, *b;
+    char *file, *text;
+    JsonNode *node;
+    struct stat st;
+    uint32_t i;
+    Rig rig;
+
+    g_assert_cmpint(getrlimit(RLIMIT_FSIZE, &old), ==, 0);
+    limit = old;
+    limit.rlim_cur = size_max;
+    g_assert_cmpint(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+    rig_init(&rig, back_to_back, NULL);
+    g_assert_cmpint(setrlimit(RLIMIT_FSIZE, &old), ==, 0);
+    file = g_build_filename(rig.dir, "x.pcapng", NULL);
+    a = join(&rig, "a", 1);
+    b = join(&rig, "b", 2);
+    await_link(a, 1, true);
+    await_link(b, 1, true);
+    text = g_strdup_printf("{\"execute\":\"capture-start\",\"arguments\":"
+                           "{\"file\":\"%s\"}}", file);
+    good(rig.control, text);
+    for (i = 0; i < size_max / 64; i++) {
+        send_packet(a, 1, i);
+        g_assert_cmpuint(receive_packet(b, 1), ==, i);
+    }
+    await_failure(&rig, "writing the file failed");
+    for (uint32_t more = i + 100; i < more; i++) {
+        send_packet(a, 1, i);
+        g_assert_cmpuint(receive_packet(b, 1), ==, i);
+    }
+    node = capture_member(&rig, "dropped");
+    g_assert_cmpint(json_node_get_int(node), >=, 100);
+    json_node_unref(node);
+    good(rig.control, "{\"execute\":\"capture-stop\"}");
+    g_assert_cmpint(stat(file, &st), ==, 0);
+    g_assert_cmpint(st.st_size, <=, size_max);
+    ib_link_client_close(a);
+    ib_link_client_close(b);
+    g_free(text);
+    g_free(file);
+    rig_fini(&rig);
+}
+
+/* Reads a page now and then, until the writer is gone. */
+static void *slow_reader(void *opaque)
+{
+    int fd = open(opaque, O_RDONLY | O_CLOEXEC);
+    char page[4096];
+
+    g_assert_cmpint(fd, >=, 0);
+    while (read(fd, page, sizeof(page)) > 0) {
+        g_usleep(200000);
+    }
+    close(fd);
+    return NULL;
+}
+
+/* A reader that is too slow holds up nobody; nor does a pipe that is none. */
+static void test_capture_slow_pipe(void)
+{
+    IbLinkClient *a, *b;
+    char *file, *text;
+    GThread *reader;
+    JsonNode *node;
+    bool connected = false;
+    Rig rig;
+
+    rig_init(&rig, back_to_back, NULL);
+    file = g_build_filename(rig.dir, "pipe", NULL);
+    g_assert_cmpint(mkfifo(file, 0600), ==, 0);
+    a = join(&rig, "a", 1);
+    b = join(&rig, "b", 2);
+    await_link(a, 1, true);
+    await_link(b, 1, true);
+    text = g_strdup_printf("{\"execute\":\"capture-start\",\"arguments\":"
+                           "{\"file\":\"%s\"}}", file);
+    good(rig.control, text);
+    reader = g_thread_new("reader", slow_reader, file);
+    while (!connected) {
+        node = capture_member(&rig, "connected");
+        connected = json_node_get_boolean(node);
+        json_node_unref(node);
+    }
+    for (uint32_t i = 0; i < 10000; i++) {
+        send_packet(a, 1, i);
+        g_assert_cmpuint(receive_packet(b, 1), ==, i);
+    }
+    good(rig.control, "{\"execute\":\"capture-stop\"}");
+    g_thread_join(reader);
+
+    good(rig.control, text);
+    g_assert_cmpint(unlink(file), ==, 0);
+    g_assert_true(g_file_set_contents(file, "mine", -1, NULL));
+    await_failure(&rig, "the pipe is not a pipe any more");
+    send_packet(a, 1, 1);
+    receive_packet(b, 1);
+    good(rig.control, "{\"execute\":\"capture-stop\"}");
+    g_free(text);
+    g_assert_true(g_file_get_contents(file, &text, NULL, NULL));
+    g_assert_cmpstr(text, ==, "mine");
+    ib_link_client_close(a);
+    ib_link_client_close(b);
+    g_free(text);
+    g_free(file);
+    rig_fini(&rig);
+}
+
 int main(int argc, char **argv)
 {
     scratch_init();
@@ -1578,6 +1861,7 @@ int main(int argc, char **argv)
     g_test_add_func("/daemon/node-events", test_node_events);
     g_test_add_func("/daemon/many-node-events", test_many_node_events);
     g_test_add_func("/daemon/slow-client", test_slow_client);
+    g_test_add_func("/daemon/slow-clients", test_slow_clients);
     g_test_add_func("/daemon/strangers", test_strangers);
     g_test_add_func("/daemon/control-crowd", test_control_crowd);
     g_test_add_func("/daemon/error-flood", test_error_flood);
@@ -1585,8 +1869,11 @@ int main(int argc, char **argv)
     g_test_add_func("/daemon/broken-ring", test_broken_ring);
     g_test_add_func("/daemon/hostile-wake", test_hostile_wake);
     g_test_add_func("/daemon/hello-fds", test_hello_fds);
+    g_test_add_func("/daemon/memory-taken", test_memory_taken);
     g_test_add_func("/daemon/capture", test_capture);
     g_test_add_func("/daemon/capture-many", test_capture_many);
     g_test_add_func("/daemon/capture-pipe", test_capture_pipe);
+    g_test_add_func("/daemon/capture-full", test_capture_full);
+    g_test_add_func("/daemon/capture-slow-pipe", test_capture_slow_pipe);
     return g_test_run();
 }
