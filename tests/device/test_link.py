@@ -2,6 +2,7 @@
 """The link with the fabric, against a fabric made by hand (wire.py)."""
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import struct
@@ -25,6 +26,7 @@ class WithFabric(unittest.TestCase):
 
     properties: dict[str, Any] = {}
     reconnect = True
+    extra: list[str] = []
 
     def setUp(self) -> None:
         self.dir = tempfile.TemporaryDirectory(prefix="ehca-link-")
@@ -36,7 +38,7 @@ class WithFabric(unittest.TestCase):
         if self.reconnect:
             chardev += ",reconnect-ms=50"
         self.qemu = Qemu([{"id": "hca0", "chardev": "ib0", "node": "alice",
-                           **self.properties}], ["-chardev", chardev])
+                           **self.properties}], ["-chardev", chardev, *self.extra])
         self.addCleanup(self.qemu.close)
 
     def connect(self, num_ports: int = 2) -> dict[str, Any]:
@@ -290,6 +292,23 @@ class Always(WithFabric):
             lambda: a.port(1)["state"] == abi.PORT_INIT))
 
 
+class StartStopped(WithFabric):
+    """-S: the fabric's welcome waits until the machine runs."""
+
+    properties = {"port-activation": "always"}
+    extra = ["-S"]
+
+    def test_start_stopped(self) -> None:
+        self.connect()
+        with self.assertRaises(TimeoutError):
+            self.fabric.expect(wire.PHYS, 0.3)
+        self.assertIn("waiting", self.qemu.qom_get("link"))
+        self.qemu.qmp("cont")
+        self.assertTrue(self.connected())
+        for _ in range(2):
+            self.assertEqual(self.fabric.expect(wire.PHYS)[1][0], 1)
+
+
 class Qp0(WithFabric):
     """port-activation=qp0."""
 
@@ -419,6 +438,34 @@ class Hostile(WithFabric):
         self.assertTrue(eventually(
             lambda: port.get(1, "tail") == port.get(1, "head")))
         self.qemu.report()
+
+    def test_memory_taken(self) -> None:
+        """The fabric's file has holes where the rings were: zeroes."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int,
+                                   ctypes.c_int64, ctypes.c_int64]
+        a = Adapter(self.qemu)
+        self.connect()
+        self.fabric.link(1, True)
+        self.assertTrue(eventually(
+            lambda: a.port(1)["state"] == abi.PORT_INIT))
+        port = self.fabric.ports[1]
+        for tid in range(3):
+            self.fabric.put_packet(1, wire.mad_packet(wire.directed_smp(
+                wire.METHOD_GET, wire.ATTR_NODE_INFO, 0, tid), 0xffff,
+                0xffff, 15, 0))
+            self.assertIsNotNone(port.receive())
+        with self.assertRaises(PermissionError):
+            os.ftruncate(port.memfd, 0)
+        # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+        self.assertEqual(libc.fallocate(port.memfd, 3, 0, wire.MEMORY_SIZE),
+                         0)
+        for _ in range(3):
+            self.fabric.kick()
+            self.qemu.report()
+        self.fabric.hang_up()
+        self.assertTrue(eventually(
+            lambda: a.port(1)["state"] == abi.PORT_DOWN))
 
     def test_wake_ups(self) -> None:
         """Wake-ups that nobody takes, and that come without end: a kick of
