@@ -14,9 +14,10 @@
  *
  * LINK messages follow the link words of runner.h: when the socket takes no
  * more, they wait in there, so nothing grows.  A peer that sends more than
- * PEER_MESSAGES or PEER_BYTES a second is not read for the rest of it, one that joins more
- * than JOINS times a second is refused until it is over.  Of MAX_STRANGERS who
- * have not said HELLO yet one makes room for the next who comes.
+ * PEER_MESSAGES or PEER_BYTES a second is not read for the rest of it, one
+ * that joins more than JOINS times a second is refused until it is over.  Of
+ * MAX_STRANGERS who have not said HELLO yet one makes room for the next who
+ * comes.
  */
 #include <errno.h>
 #include <glib-unix.h>

@@ -10,7 +10,7 @@
  *
  * Wake-ups cost more than copies, so a side that is about to sleep says so
  * (consumer_waits / producer_waits) and only then must the other side kick
- * its eventfd.  ib_ring_commit() and ib_ring_consume() return true when a
+ * it (ib_link_kick()).  ib_ring_commit() and ib_ring_consume() return true when a
  * kick is due; callers collect and kick once per batch.
  *
  * Each side keeps its own counter privately in its IbRing, reads the other's

@@ -38,7 +38,8 @@ class WithFabric(unittest.TestCase):
         if self.reconnect:
             chardev += ",reconnect-ms=50"
         self.qemu = Qemu([{"id": "hca0", "chardev": "ib0", "node": "alice",
-                           **self.properties}], ["-chardev", chardev, *self.extra])
+                           **self.properties}],
+                         ["-chardev", chardev, *self.extra])
         self.addCleanup(self.qemu.close)
 
     def connect(self, num_ports: int = 2) -> dict[str, Any]:
