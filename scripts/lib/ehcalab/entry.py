@@ -59,7 +59,9 @@ def os_error(exc: OSError) -> str:
     text = f"{exc.filename}: {exc.strerror}" if exc.filename else \
         exc.strerror or str(exc)
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        text += "; make room and run it again"
+        text += (f"; we write under {paths.BUILD} and "
+                 f"{os.environ.get('TMPDIR') or '/tmp'}; make room and run "
+                 "it again")
     elif exc.filename and not isinstance(exc.filename, int) and \
             Path(os.fsdecode(exc.filename)).is_relative_to(paths.BUILD):
         text += "; EHCALAB_BUILD may name another directory than " \

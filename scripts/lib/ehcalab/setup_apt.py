@@ -206,7 +206,10 @@ class PrivateApt:
         """All records of a binary package, newest version first."""
         try:
             text = self.cache("show", f"{name}:{arch}")
-        except SetupError:
+        except SetupError as exc:
+            # Whatever else apt has to say, a full disk say, is no answer.
+            if "No packages found" not in str(exc):
+                raise
             return []
         return sort_versions([
             fields for fields in fields_of(text)
