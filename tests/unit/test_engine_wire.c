@@ -702,16 +702,17 @@ static void test_reserved_syndromes(void)
 
 /*
  * The same NAK twenty times at once is one NAK: the flight is sent again once,
- * and the retries are not used up.  So for RNR NAKs.
+ * and the retries are not used up.  So for RNR NAKs, and there it is a packet.
  */
 static void test_nak_storm(void)
 {
-    static const uint8_t syndromes[] = { 0x60, 0x21 };
+    static const struct { uint8_t syndrome; unsigned again; } naks[] = {
+        { 0x60, 49 }, { 0x21, 1 },
+    };
 
-    for (unsigned s = 0; s < G_N_ELEMENTS(syndromes); s++) {
+    for (unsigned i = 0; i < G_N_ELEMENTS(naks); i++) {
         Knobs k = usual;
         Tap t = { .lose_after = 1 };
-        uint64_t flight;
         Bench *b;
 
         k.retry = 2;
@@ -720,15 +721,14 @@ static void test_nak_storm(void)
         set_tap(b, 0, &t, 0);
         bench_send(b, 0, 1, EHCA_WQE_OPTYPE_RDMA_WRITE, 0, 0, 100000, 0);
         bench_run(b, 10 * IB_USEC);
-        flight = t.bytes[0];
         g_assert_cmpuint(t.seen, ==, 49);
-        for (unsigned i = 0; i < 20; i++) {
-            BenchPacket p = ack(0x100, syndromes[s]);
+        for (unsigned n = 0; n < 20; n++) {
+            BenchPacket p = ack(0x100, naks[i].syndrome);
 
             inject(b, 0, &p);
         }
         bench_run(b, 50 * IB_USEC);
-        g_assert_cmpuint(t.bytes[0], ==, 2 * flight);
+        g_assert_cmpuint(t.seen, ==, 49 + naks[i].again);
         g_assert_cmpuint(host_qp_state(b->qps[0]), ==, EHCA_QPS_RTS);
         t.lose_after = 0;
         expect_cqe(b, 0, 1, 0);
@@ -758,6 +758,26 @@ static void test_nak_amplification(void)
     }
     g_assert_cmpuint(t.bytes[0], ==, 8 * flight);
     expect_cqe(b, 0, 1, 0x80000008);
+    bench_free(b);
+}
+
+/* While there is no receive WQE it is asked for by one packet, not by all. */
+static void test_rnr_amplification(void)
+{
+    Bench *b = connected(&usual);
+    Tap t = { 0 };
+
+    set_tap(b, 0, &t, 0);
+    bench_fill(b, 0, 0, 100000, 1);
+    bench_send(b, 0, 1, EHCA_WQE_OPTYPE_SEND, 0, 0, 100000, 0);
+    bench_run(b, IB_MSEC);
+    /* 49 packets at first, then one each 10 us. */
+    g_assert_cmpuint(t.seen, >, 49 + 50);
+    g_assert_cmpuint(t.seen, <=, 49 + 100);
+    bench_recv(b, 1, 9, 0, 100000);
+    expect_cqe(b, 1, 9, 0);
+    expect_cqe(b, 0, 1, 0);
+    g_assert_true(bench_same(b, 0, 0, 100000));
     bench_free(b);
 }
 
@@ -1154,6 +1174,8 @@ int main(int argc, char **argv)
     g_test_add_func("/engine/wire/nak-storm", test_nak_storm);
     g_test_add_func("/engine/wire/nak-amplification",
                     test_nak_amplification);
+    g_test_add_func("/engine/wire/rnr-amplification",
+                    test_rnr_amplification);
     g_test_add_func("/engine/wire/request-storm", test_request_storm);
     g_test_add_func("/engine/wire/too-much-asked", test_too_much_asked);
     g_test_add_func("/engine/wire/bad-requests", test_bad_requests);

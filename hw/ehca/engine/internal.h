@@ -381,6 +381,7 @@ struct EhcaQp {
     uint32_t una_psn, nxt_psn, max_psn, new_psn;
     uint8_t retries_left, rnr_left;
     bool rnr_wait;
+    bool rnr_probe;                    /* one packet, to see if it is over */
     bool implied_nak_done;             /* once per episode */
     bool sq_drained_told;
     IbTimer timer;                     /* ACK timeout or RNR wait */

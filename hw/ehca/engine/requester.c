@@ -21,7 +21,8 @@
  *   ACK timeout, NAK PSN sequence,
  *   hole in the responses           retry: budget one less, send again; budget
  *                                   empty: migrate if ARMED, else error
- *   RNR NAK                         wait as told, send again; own budget; 7 is
+ *   RNR NAK                         wait as told, send again, one packet until
+ *                                   that is acknowledged; own budget; 7 is
  *                                   endless; never migrates (1.6)
  *   other NAK                       error CQE, QP to ERR
  *   local error (bad WQE, key)      noted in the WQE; it fails when all older
@@ -75,7 +76,7 @@ void ehca_requester_reset(EhcaQp *qp)
 {
     qp->ctx_head = qp->ctx_tail = qp->ctx_send = 0;
     qp->una_psn = qp->nxt_psn = qp->max_psn = qp->new_psn = 0;
-    qp->rnr_wait = false;
+    qp->rnr_wait = qp->rnr_probe = false;
     qp->implied_nak_done = false;
     qp->sq_drained_told = false;
 }
@@ -269,7 +270,8 @@ static bool allowed(EhcaQp *qp, const EhcaSendCtx *c)
     if (qp->service != EHCA_SERVICE_RC) {
         return true;
     }
-    if (ib_psn_diff(qp->nxt_psn, qp->una_psn) >= EHCA_WINDOW) {
+    if (ib_psn_diff(qp->nxt_psn, qp->una_psn) >=
+        (qp->rnr_probe ? 1 : EHCA_WINDOW)) {
         return false;
     }
     if (qp->nxt_psn != c->first_psn ||
@@ -344,7 +346,8 @@ static size_t fill_headers(EhcaQp *qp, const EhcaSendCtx *c, IbPacket *pkt,
                              (c->optype == EHCA_WQE_OPTYPE_SEND ||
                               c->flags & EHCA_WQE_FLAG_IMM);
         pkt->bth.ack_request = qp->service == EHCA_SERVICE_RC &&
-            (last || qp->nxt_psn % EHCA_ACK_EVERY == EHCA_ACK_EVERY - 1 ||
+            (last || qp->rnr_probe ||
+             qp->nxt_psn % EHCA_ACK_EVERY == EHCA_ACK_EVERY - 1 ||
              ib_psn_diff(qp->nxt_psn, qp->una_psn) == EHCA_WINDOW - 1);
         pkt->reth.va = c->raddr;
         pkt->reth.rkey = c->rkey;
@@ -460,6 +463,7 @@ static void progress(EhcaQp *qp, uint32_t una)
     if (ib_psn_diff(qp->nxt_psn, una) < 0) {
         qp->nxt_psn = una;
     }
+    qp->rnr_probe = false;
     ehca_requester_reload(qp);
     if (una == qp->max_psn) {
         qp->rnr_wait = false;
@@ -510,7 +514,7 @@ static void rnr_nak(EhcaQp *qp, unsigned code)
     }
     qp->nxt_psn = qp->una_psn;
     qp->ctx_send = qp->ctx_head;
-    qp->rnr_wait = true;
+    qp->rnr_wait = qp->rnr_probe = true;
     ib_timer_set(&qp->timer, ehca_now(qp->adapter) +
                  rnr_timer_10us[code] * 10 * IB_USEC);
 }
