@@ -186,7 +186,7 @@ def play(name: str, tally: Tally) -> None:
                    f"{said[-1500:]}")
         return
     suite = ET.parse(junit).getroot()
-    for case in suite:
+    for case in suite.findall("testcase"):
         title = f"{name}: {case.get('name')}"
         failure, skip = case.find("failure"), case.find("skipped")
         if failure is None:
