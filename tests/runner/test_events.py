@@ -68,9 +68,10 @@ def numbers(path: Path) -> dict[str, int]:
     """The #defines of a header that are numbers."""
     found = {"U64_MAX": 2 ** 64 - 1, "S64_MAX": 2 ** 63 - 1}
     for name, value in re.findall(
-            r"#define (\w+)\s+([\d()<U ]+?)\s*(?:/\*.*)?$",
+            r"#define (\w+)\s+((?:BIT)?[\d()<U ]+?)\s*(?:/\*.*)?$",
             path.read_text(), re.M):
-        found[name] = eval(value.replace("U", ""))  # pylint: disable=W0123
+        value = value.replace("U", "").replace("BIT(", "(1 << ")
+        found[name] = eval(value)             # pylint: disable=W0123
     return found
 
 
@@ -84,7 +85,13 @@ class Events(unittest.TestCase):
                 texts = calls(path, "at_event")[1:]     # [0] is its own
             else:
                 texts = calls(path, "at_event") + [
-                    t.partition(",")[2] for t in calls(path, "at_event_at")]
+                    t.partition(",")[2] for t in calls(path, "at_event_at")
+                    if "%pV" not in t]
+                # Puts these two before what it is given.
+                own = r"""\"qpn\":%u,\"port\":%u,"""
+                texts += [f'{name},"{own}"{form}' for name, _, form in (
+                    t.partition(",")[2].partition(",")
+                    for t in calls(path, "at_conn_event")[1:])]
             for text in texts:
                 first = text.partition(",")[0]
                 names = set(re.findall(r'"(\w+)"', first))
