@@ -62,6 +62,13 @@ class Drawing(unittest.TestCase):
     def test_crowd(self) -> None:
         self.assertLess(len(self.check(crowd())), 1_000_000)
 
+    def test_failed_step(self) -> None:
+        run = made.failovers(1)
+        run.add("lab", "failed", why="no")
+        _, page = draw(run)
+        self.assertIn("FAILED: Cable 1 fails and returns",
+                      "\n".join(words for _, words in page.boxes))
+
     def test_nothing(self) -> None:
         self.check(made.Run())
 

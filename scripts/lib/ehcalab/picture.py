@@ -320,8 +320,8 @@ def _titles(page: Page, strip: Strip, story: Story, y: float) -> float:
     column = (WIDTH - 32) / 2
     for at, band in enumerate(strip.bands):
         step = band.step
-        words = (f"{'' if band.gap else step.number:>4}  {step.title}"
-                 + (" FAILED" if step.failed else ""))
+        words = (f"{'' if band.gap else step.number:>4}  "
+                 + ("FAILED: " if step.failed else "") + step.title)
         page.text(16 + column * (at // half), y + 13 + 14 * (at % half),
                   fit(words, column - 12, 10), 10,
                   fill="#b3202c" if step.failed else INK)
