@@ -187,7 +187,7 @@ def fetch_source(step: Step, apt: PrivateApt, found: dict) -> None:
     paths.QEMU_SRC.parent.mkdir(parents=True, exist_ok=True)
     # apt has checked the files against the signed index; dpkg-source's own
     # signature check would need the uploaders' keyring.
-    step.run(["dpkg-source", "--no-check", "-x", dsc, fresh],
+    step.run(["dpkg-source", "--no-check", "--no-copy", "-x", dsc, fresh],
              what="dpkg-source -x")
     shutil.rmtree(fresh / ".pc", ignore_errors=True)
     shutil.rmtree(APPLIED, ignore_errors=True)
