@@ -132,18 +132,19 @@ class Stamps(Scratch):
 
     def test_copy_of_the_build_directory(self) -> None:
         copy = self.dir / "copy"
-        (copy / "product").parent.mkdir()
+        copy.mkdir()
         for place in (self.dir, copy):
             (place / "product").write_text("")
         with mock.patch.object(stamps.paths, "BUILD", self.dir):
-            for name, placed in (("any", False), ("here", True)):
-                stamps.Stamp(name, placed).write("k",
-                                                 [self.dir / "product"])
+            for name, places in (("any", []), ("here", [self.dir])):
+                stamps.Stamp(name, *places).write("k",
+                                                  [self.dir / "product"])
+            self.assertTrue(stamps.Stamp("here", self.dir).fresh("k"))
         (self.dir / "product").unlink()
         with mock.patch.object(stamps.paths, "BUILD", copy):
             # Products are looked for in the copy, not where they were made.
             self.assertTrue(stamps.Stamp("any").fresh("k"))
-            here = stamps.Stamp("here", placed=True)
+            here = stamps.Stamp("here", copy)
             self.assertTrue(here.moved())
             self.assertFalse(here.fresh("k"))
 

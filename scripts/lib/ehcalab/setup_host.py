@@ -35,8 +35,8 @@ def host_key() -> str:
 def step_host(step: Step) -> str:
     """Configure build/host if need be, and build all of it."""
     key = host_key()
-    # meson's build directory names itself and the source: a copy is of no use.
-    stamp = Stamp("host", placed=True)
+    # meson's build directory names itself and the source.
+    stamp = Stamp("host", paths.HOST, paths.ROOT)
     if stamp.fresh(key):
         return "reused"
     step.open_log()

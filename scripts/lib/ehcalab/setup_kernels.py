@@ -224,7 +224,7 @@ def fix_links(root: Path) -> None:
 def step_kernels(step: Step) -> str:
     """Download and unpack both kernels."""
     # The header trees' Makefiles name the directory they are in.
-    stamp = Stamp("kernels", placed=True)
+    stamp = Stamp("kernels", paths.KERNELS)
     known = known_kernels()
     if known and stamp.fresh(key_of("kernels", 2, known)):
         return "reused, " + ", ".join(k["release"] for k in known)

@@ -333,7 +333,7 @@ def step_build(step: Step) -> str:
 def configure(step: Step, found: dict) -> None:
     """Run QEMU's configure, unless the build directory has this one."""
     # Build directory and private meson are named in what configure writes.
-    stamp = Stamp("qemu-configure", placed=True)
+    stamp = Stamp("qemu-configure", paths.BUILD)
     key = key_of(found, CONFIGURE, 1)
     ninja_file = paths.QEMU_BUILD / "build.ninja"
     if stamp.fresh(key) and ninja_file.exists():

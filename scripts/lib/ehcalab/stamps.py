@@ -9,8 +9,8 @@ fresh checkout of the same sources does not rebuild anything.
 A step begins by begin(): until it is done it has no stamp, so that one that
 is cut off, whatever it leaves, is done again.
 
-Some products name the directory they were made in; their stamps are "placed",
-and not fresh in a copy of the build directory.
+Some products name the directory they were made in, or made from.  Their stamps
+have that as their place, and are not fresh in a copy made elsewhere.
 """
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def key_of(*parts: object) -> str:
 class Stamp:
     """The stamp file of one step."""
 
-    def __init__(self, name: str, placed: bool = False) -> None:
+    def __init__(self, name: str, *place: Path) -> None:
         self.path = paths.STAMPS / f"{name}.json"
-        self.placed = placed
+        self.place = [str(path) for path in place]
 
     def read(self) -> dict:
         """The stamp, or nothing."""
@@ -67,8 +67,7 @@ class Stamp:
 
     def moved(self) -> bool:
         """Whether what was made here before was made in another place."""
-        return self.placed and \
-            self.read().get("place", str(paths.BUILD)) != str(paths.BUILD)
+        return self.read().get("place", self.place) != self.place
 
     def fresh(self, key: str) -> bool:
         """Whether the step was finished with this key, products intact."""
@@ -85,10 +84,8 @@ class Stamp:
         """Record a finished step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         data: dict[str, object] = {
-            "key": key, **extra,
+            "key": key, **extra, "place": self.place,
             "products": [os.path.relpath(p, paths.BUILD) for p in products]}
-        if self.placed:
-            data["place"] = str(paths.BUILD)
         tmp = self.path.with_suffix(".tmp")
         tmp.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
         os.replace(tmp, self.path)
