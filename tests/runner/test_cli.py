@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "lib"))
 
 from ehcalab import cli, guest, process, scenario  # noqa: E402
 
+SHELL_ROOT = shlex.quote(str(ROOT))
 SCRIPTS = ("ehcalab", "setup", "check", "bench", "demo")
 TESTS = ("runner", "device", "lab")
 # Whatever a user does, this is not what is read.
@@ -191,7 +193,7 @@ class Programs(unittest.TestCase):
             (self.dir / f"{name}.py").write_text("raise SystemExit(77)\n")
         self.env["PYTHONPATH"] = str(self.dir)
         for name in SCRIPTS:
-            self.run_it(f"{ROOT}/scripts/{name} -h", 0, "usage: ",
+            self.run_it(f"{SHELL_ROOT}/scripts/{name} -h", 0, "usage: ",
                         cwd=self.dir)
 
     def test_by_a_link(self) -> None:
@@ -202,8 +204,8 @@ class Programs(unittest.TestCase):
     def test_directory_is_gone(self) -> None:
         for build in ("here", str(self.nowhere)):
             self.env["EHCALAB_BUILD"] = build
-            self.run_it(f"mkdir gone; cd gone; rmdir ../gone; {ROOT}/scripts/"
-                        "ehcalab status", TROUBLE, "no lab runs",
+            self.run_it(f"mkdir gone; cd gone; rmdir ../gone; {SHELL_ROOT}/"
+                        "scripts/ehcalab status", TROUBLE, "no lab runs",
                         cwd=self.dir)
 
     def test_build_directory_that_is_none(self) -> None:
@@ -219,11 +221,11 @@ class Programs(unittest.TestCase):
     def test_build_directory_that_cannot_be_built_in(self) -> None:
         for name in ("a b", "a:b", "a#b", "a$b", "a'b"):
             self.env["EHCALAB_BUILD"] = str(self.dir / name)
-            self.run_it("scripts/setup host", 1, "EHCALAB_BUILD name")
+            self.run_it("scripts/setup host", 1, "EHCALAB_BUILD=")
             self.assertFalse((self.dir / name).exists())
         (self.dir / "link").symlink_to(self.dir / "a b")
         self.env["EHCALAB_BUILD"] = str(self.dir / "link")
-        self.run_it("scripts/setup host", 1, "EHCALAB_BUILD name")
+        self.run_it("scripts/setup host", 1, "EHCALAB_BUILD=")
 
     def test_names_in_no_encoding(self) -> None:
         name = os.fsdecode(b"caf\xe9")

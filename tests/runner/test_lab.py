@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -134,6 +135,13 @@ class Processes(Scratch):
 class Hints(Scratch):
     """What a message proposes can be copied."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        without = {k: v for k, v in os.environ.items() if k != "EHCALAB_BUILD"}
+        patch = mock.patch.dict(os.environ, without, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def test_from_anywhere(self) -> None:
         here = os.getcwd()
         self.addCleanup(os.chdir, here)
@@ -149,7 +157,8 @@ class Hints(Scratch):
         gone.mkdir()
         os.chdir(gone)
         gone.rmdir()
-        self.assertEqual(paths.script("setup"), str(ROOT / "scripts/setup"))
+        self.assertEqual(paths.script("setup"),
+                         shlex.quote(str(ROOT / "scripts/setup")))
 
     def test_lab_is_named(self) -> None:
         self.assertNotIn("--lab", lab.command_for(lab.LAB_DIR, "down"))

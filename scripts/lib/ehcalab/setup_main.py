@@ -84,8 +84,9 @@ def check_place() -> None:
         shown = " ".join("blank" if c.isspace() else c for c in bad)
         raise SetupError(
             f"{paths.BUILD}: this path has characters ({shown}) with which "
-            "neither QEMU nor kernel modules can be built; let EHCALAB_BUILD "
-            "name a directory without them")
+            "neither QEMU nor kernel modules can be built; have all of it "
+            "built in a directory without them, for example: "
+            "export EHCALAB_BUILD=/var/tmp/ehcalab")
 
 
 def run_steps(targets: list[str], refresh: bool = False) -> None:
