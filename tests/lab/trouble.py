@@ -354,7 +354,7 @@ def up_twice(where: Path) -> str:
     for words in (lab.up_words(), ["boot", *lab.lab, "bob"],
                   ["run", "apm-failover", "--out", str(lab.dir)]):
         done = ehcalab(*words)
-        wrong = wants(done.returncode, done.stderr, TROUBLE,
+        wrong = wants(done.returncode, done.stdout + done.stderr, TROUBLE,
                       "another ehcalab is at work", "ehcalab down")
         if wrong:
             return wrong
