@@ -876,7 +876,8 @@ size_t fuzz_seed(unsigned index, uint8_t *buf)
             ADD(DO_MAD + HOST_1, (uint8_t)(i | index << 4),
                 (uint8_t)(i << 4 | index), 1, 0);
             ADD(DO_RUN, (uint8_t)(i << 6 | 8));
-            ADD(DO_PACKET + HOST_1, 8, 8, (uint8_t)(index * 3 + i), 0, 0, 4, 31);
+            ADD(DO_PACKET + HOST_1, 8, 8, (uint8_t)(index * 3 + i), 0, 0, 4,
+                31);
             ADD(DO_PACKET, 0, 2, IB_OP_ACK, 0, 0xFF, 0, 31);
             /* SQD, RTS; pull and put back the cable. */
             ADD(DO_MODIFY, 0, (uint8_t)(9 + i), 2, DO_MODIFY, 0, 7, 0);
