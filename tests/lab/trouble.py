@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -117,8 +118,10 @@ class Run:
         pids = processes(str(self.dir))
         if pids:
             return f"processes {pids} are left"
-        mine = [*Path(tempfile.gettempdir()).glob(
-            f"ehcalab-{self.process.pid}-*"), *self.dir.glob("lab.json*")]
+        mine = list(Path(tempfile.gettempdir()).glob(
+            f"ehcalab-{self.process.pid}-*"))
+        if self.process.returncode != -signal.SIGKILL:
+            mine += self.dir.glob("lab.json*")
         return f"{mine} is left" if mine else ""
 
 
@@ -173,9 +176,8 @@ def runner_killed(where: Path) -> str:
     run.process.kill()
     run.end()
     # Its directory of sockets is swept up by the next runner.
-    after = Run(where / "next", "note done") if \
-        (where / "next").mkdir() is None else None
-    assert after is not None
+    (where / "next").mkdir()
+    after = Run(where / "next", "note done")
     status, output = after.end()
     return wants(status, output, 0) or run.left() or after.left()
 
@@ -310,10 +312,13 @@ def harm_guest(lab: Standing) -> str:
     said = lab.tell("status", code=TROUBLE, says=("sm.log",))
     lab.do_as_told(said, "start it again: ")
     lab.tell("status")
+    (Path(lab.state()["sockets"]) / "control.sock").unlink()
+    lab.tell("status", code=TROUBLE, says=("control.sock: No such file",
+                                           "end the lab"))
     os.kill(lab.state()["fabric"]["pid"], signal.SIGKILL)
-    for verb in (["status"], ["cable", "pull", "alice-1"], ["events"],
-                 ["boot", "alice"]):
-        said = lab.tell(*verb, code=TROUBLE, says=(
+    for words in (["status"], ["cable", "pull", "alice-1"], ["events"],
+                  ["boot", "alice"]):
+        said = lab.tell(*words, code=TROUBLE, says=(
             "the fabric has ended", "fabric.log"))
     lab.do_as_told(said, "end the lab: ")
     return lab.left()
@@ -362,6 +367,28 @@ def up_twice(where: Path) -> str:
     return wants(*run.end(), 128 + signal.SIGTERM) or run.left() or lab.left()
 
 
+# ehcalab with a port for the guests' ssh that is not free.
+WITH_PORT = ("import sys\n"
+             "sys.path.insert(0, sys.argv[1])\n"
+             "from ehcalab import cli, guest\n"
+             "guest.free_port = lambda: int(sys.argv[2])\n"
+             "sys.exit(cli.main(sys.argv[3:]))\n")
+
+
+def port_taken(where: Path) -> str:
+    """The port of a guest's ssh is taken: told with QEMU's words."""
+    lab = Standing(where)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", WITH_PORT,
+             str(ROOT / "scripts" / "lib"), str(taken.getsockname()[1]),
+             *lab.up_words()], text=True, check=False, capture_output=True)
+    return wants(done.returncode, done.stderr, TROUBLE, "guest alice",
+                 "forwarding", "alice.qemu.log") or lab.left()
+
+
 def bad_up(where: Path) -> str:
     """up with something wrong: told before anything is started."""
     no_guest = where / "none.topo"
@@ -392,7 +419,7 @@ def bad_up(where: Path) -> str:
 CASES: list[Callable[[Path], str]] = [
     bad_topology, not_built, no_lab, bad_up, panic, guest_killed,
     fabric_killed, runner_terminated, runner_killed, standing_guest,
-    up_stopped, up_killed, up_twice]
+    port_taken, up_stopped, up_killed, up_twice]
 
 
 def run_all(check: Callable[[str, Callable[[], str]], None],
