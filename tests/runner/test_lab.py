@@ -301,6 +301,26 @@ class Labs(Scratch):
             self.standing()
         self.lab()
 
+    def test_sweeps_up_after_the_dead(self) -> None:
+        gone = subprocess.Popen("true")
+        gone.wait()
+        with mock.patch.object(tempfile, "tempdir", str(self.dir)):
+            one = self.lab()
+            one.keep()
+            self.addCleanup(lab.close_recorded, self.run_dir)
+            # As if the runner had ended, as that of a lab that stands has.
+            stands = one.sockets.rename(self.dir / f"ehcalab-{gone.pid}-a")
+            died = self.dir / f"ehcalab-{gone.pid}-b"
+            unfinished = self.dir / f"ehcalab-{gone.pid}-c"
+            foreign = self.dir / "ehcalab-1x-d"
+            for place in (died, unfinished, foreign):
+                place.mkdir()
+            (died / lab.FABRIC_RECORD).write_text(
+                json.dumps({"pid": gone.pid, "started": 1, "log": ""}))
+            lab.make_socket_dir("x")
+            self.assertTrue(stands.exists() and foreign.exists())
+            self.assertFalse(died.exists() or unfinished.exists())
+
     def test_lids_are_a_topology_s(self) -> None:
         one = self.lab()
         first = one.lid_file

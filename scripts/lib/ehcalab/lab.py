@@ -48,6 +48,8 @@ from .scenario import SM_NODE, ScenarioError, Topology
 LAB_DIR = paths.BUILD / "lab"
 STATE_FILE = "lab.json"
 STATE_VERSION = 1
+# Beside the sockets: whose they are.
+FABRIC_RECORD = "fabric.json"
 BOOT_TIMEOUT = 120.0
 # A QEMU that hangs must not hold up the report that says so for long.
 REPORT_TIMEOUT = 10.0
@@ -97,21 +99,23 @@ def command_for(run_dir: Path, verb: str, *words: str) -> str:
                         *([] if mine else ["--lab", run_dir]), *words)
 
 
-def make_socket_dir(detached: bool, longest: str) -> Path:
-    """A short directory for sockets; sweeps up after runners that died.
+def make_socket_dir(longest: str) -> Path:
+    """A short directory for sockets; sweeps up after labs that died.
 
     A runner that is killed with -9 takes its processes along (process.py)
-    but cannot remove its directory: the next one does.  longest: the
-    longest name of a socket in it.
+    but cannot remove its directory, nor can a lab that stood and has died:
+    the next one does.  longest: the longest name of a socket in it.
     """
     parent = Path(tempfile.gettempdir())
     for old in parent.glob("ehcalab-[0-9]*-*"):
         pid = old.name.split("-")[1]
-        if pid.isdigit() and not alive(int(pid)) and \
-                old.stat().st_uid == os.getuid():
-            shutil.rmtree(old, ignore_errors=True)
-    owner = "lab" if detached else str(os.getpid())
-    made = Path(tempfile.mkdtemp(prefix=f"ehcalab-{owner}-"))
+        try:
+            if pid.isdigit() and not alive(int(pid)) and \
+                    old.stat().st_uid == os.getuid() and not fabric_lives(old):
+                shutil.rmtree(old, ignore_errors=True)
+        except OSError:
+            pass                   # another one was quicker
+    made = Path(tempfile.mkdtemp(prefix=f"ehcalab-{os.getpid()}-"))
     length = len(os.fsencode(made / longest))
     if length > guest.SOCKET_PATH_MAX:
         made.rmdir()
@@ -120,6 +124,15 @@ def make_socket_dir(detached: bool, longest: str) -> Path:
             f"{guest.SOCKET_PATH_MAX}; let TMPDIR be a shorter directory "
             f"than {parent}")
     return made
+
+
+def fabric_lives(sockets: Path) -> bool:
+    """Whether the lab whose sockets these are has its fabric."""
+    try:
+        record = json.loads((sockets / FABRIC_RECORD).read_text())
+        return not Adopted("the fabric", record).ended()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def lock(run_dir: Path) -> int:
@@ -211,7 +224,7 @@ class Lab:
         longest = max((p.name for node in self.topology.hosts for p in
                        guest.Guest(node, Path()).sockets),
                       key=len, default="control.sock")
-        self.sockets = make_socket_dir(self.detached, longest)
+        self.sockets = make_socket_dir(longest)
         for old in ("fabric.log", "sm.log"):
             (self.dir / old).unlink(missing_ok=True)
 
@@ -279,6 +292,8 @@ class Lab:
         if self.options.get("capture", "on") != "off":
             argv += ["--capture", str(self.capture_path)]
         self.fabric = self._start("the fabric", argv, self.dir / "fabric.log")
+        (self.sockets / FABRIC_RECORD).write_text(
+            json.dumps(self.fabric.record()))
         self.save()
         try:
             self.control = JsonSocket(self.control_path, "the fabric",
