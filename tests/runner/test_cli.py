@@ -227,6 +227,11 @@ class Programs(unittest.TestCase):
         self.env["EHCALAB_BUILD"] = str(self.dir / "link")
         self.run_it("scripts/setup host", 1, "EHCALAB_BUILD=")
 
+    def test_help_from_an_odd_directory(self) -> None:
+        self.env["EHCALAB_BUILD"] = str(self.dir / "a%sb %(c)d")
+        for words in ("-h", "up -h", "status -h"):
+            self.run_it(f"scripts/ehcalab {words}", 0, "usage: ")
+
     def test_names_in_no_encoding(self) -> None:
         name = os.fsdecode(b"caf\xe9")
         self.env["EHCALAB_BUILD"] = str(self.dir / name)

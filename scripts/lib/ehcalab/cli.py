@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
     of_a_lab = argparse.ArgumentParser(add_help=False)
     of_a_lab.add_argument("--lab", default=LAB_DIR, metavar="DIR",
                           type=directory, help="the lab's directory, for "
-                          f"several labs at once; default: {LAB_DIR}")
+                          "several labs at once; default: "
+                          + str(LAB_DIR).replace("%", "%%"))
 
     def add(name: str, function: Callable[[argparse.Namespace], int],
             text: str, *parents: argparse.ArgumentParser

@@ -9,8 +9,8 @@ Targets, each with what it needs (default: all):
   image    the guests' initramfs images
   host     fabric and subnet manager daemons, and the tests
 
-Each step remembers what it was made from and is not done again until that
-changes, whatever cuts it off.  All products and logs are in build/;
+Each step remembers what it was made from.  It is done again when that has
+changed, or when it was cut off.  All products and logs are in build/;
 build/logs/STEP.log has a step's whole output.
 """
 from __future__ import annotations
