@@ -211,7 +211,8 @@ class Programs(unittest.TestCase):
     def test_build_directory_that_is_none(self) -> None:
         (self.dir / "file").write_text("")
         for build in (self.dir / "file", self.dir / "file" / "x",
-                      Path("/proc/x"), Path("/dev/null/x")):
+                      Path("/proc/x"), Path("/proc/x/y"),
+                      Path("/dev/null/x")):
             self.env["EHCALAB_BUILD"] = str(build)
             self.run_it("scripts/setup host", 1, str(build), "EHCALAB_BUILD")
             self.run_it("scripts/ehcalab up two-rails", TROUBLE,

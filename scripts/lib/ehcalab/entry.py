@@ -62,10 +62,12 @@ def os_error(exc: OSError) -> str:
         text += (f"; we write under {paths.BUILD} and "
                  f"{os.environ.get('TMPDIR') or '/tmp'}; make room and run "
                  "it again")
-    elif exc.filename and not isinstance(exc.filename, int) and \
-            Path(os.fsdecode(exc.filename)).is_relative_to(paths.BUILD):
-        text += "; EHCALAB_BUILD may name another directory than " \
-            f"{paths.BUILD}"
+    elif exc.filename and not isinstance(exc.filename, int):
+        place = Path(os.fsdecode(exc.filename))
+        if place.is_relative_to(paths.BUILD) or \
+                paths.BUILD.is_relative_to(place):
+            text += ("; EHCALAB_BUILD may name another directory than "
+                     f"{paths.BUILD}")
     return text
 
 
