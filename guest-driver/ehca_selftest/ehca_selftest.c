@@ -15,6 +15,7 @@
  */
 #include <linux/completion.h>
 #include <linux/delay.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <rdma/ib_cache.h>
@@ -44,6 +45,7 @@ MODULE_PARM_DESC(rounds, "messages of the longer tests (default 200)");
 
 struct end {
 	struct ib_qp *qp;
+	struct ib_cq *recv_cq;	/* or NULL: the test's */
 	atomic_t events[IB_EVENT_QP_LAST_WQE_REACHED + 1];
 	struct completion event;
 };
@@ -93,7 +95,7 @@ static int make_end(struct test *t, struct end *end, enum ib_qp_type type)
 		.event_handler = on_event,
 		.qp_context = end,
 		.send_cq = t->cq,
-		.recv_cq = t->cq,
+		.recv_cq = end->recv_cq ?: t->cq,
 		.srq = t->srq,
 		.cap = {
 			.max_send_wr = DEPTH,
@@ -219,6 +221,16 @@ static int make_pair(struct test *t, enum ib_qp_type type)
 	ret = ret ?: to_init(t, &t->b);
 	ret = ret ?: to_rts(t, &t->a, &t->b);
 	return ret ?: to_rts(t, &t->b, &t->a);
+}
+
+static void destroy_pair(struct test *t)
+{
+	if (t->a.qp)
+		ib_destroy_qp(t->a.qp);
+	if (t->b.qp)
+		ib_destroy_qp(t->b.qp);
+	t->a.qp = NULL;
+	t->b.qp = NULL;
 }
 
 static u64 send_dma(struct test *t, u32 n)
@@ -1020,12 +1032,82 @@ static int test_destroy(struct test *t)
 	msleep(100);
 	if (ret)
 		return ret;
-	ib_destroy_qp(t->a.qp);
-	t->a.qp = NULL;
-	ib_destroy_qp(t->b.qp);
-	t->b.qp = NULL;
+	destroy_pair(t);
 	ret = poll_none(t);
 	return ret ?: test_rc_send(t);
+}
+
+static int poller(void *arg)
+{
+	struct ib_cq *cq = arg;
+	struct ib_wc wc;
+
+	while (!kthread_should_stop()) {
+		ib_poll_cq(cq, 1, &wc);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* The message does not fit: an error completion of b's receive */
+static int send_too_long(struct test *t, u32 n)
+{
+	int ret = post_recv(t, &t->b, n, 16);
+
+	return ret ?: post_send(t, &t->a, n, 64, true,
+				t->pd->local_dma_lkey);
+}
+
+static int race_round(struct test *t)
+{
+	int ret = make_pair(t, IB_QPT_RC);
+
+	ret = ret ?: send_too_long(t, 0);
+	ret = ret ?: to_state(t, &t->b, IB_QPS_RESET);
+	ret = ret ?: to_state(t, &t->a, IB_QPS_RESET);
+	/* Nothing of before is left: b's send is sent, not flushed. */
+	ret = ret ?: to_init(t, &t->a);
+	ret = ret ?: to_init(t, &t->b);
+	ret = ret ?: to_rts(t, &t->a, &t->b);
+	ret = ret ?: to_rts(t, &t->b, &t->a);
+	ret = ret ?: post_recv(t, &t->a, 1, 64);
+	ret = ret ?: post_send(t, &t->b, 1, 64, false,
+			       t->pd->local_dma_lkey);
+	ret = ret ?: poll_for(t, ID_RECV | 1, IB_WC_SUCCESS);
+	ret = ret ?: send_too_long(t, 2);
+	destroy_pair(t);
+	return ret;
+}
+
+/*
+ * RESET and destroy while another CPU polls the error completion of the
+ * receive queue, which puts the send queue of the other CQ into error too.
+ */
+static int test_race(struct test *t)
+{
+	struct task_struct *task;
+	int ret = 0;
+	u32 i;
+
+	t->b.recv_cq = ib_create_cq(t->ibdev, NULL, NULL, NULL,
+				    &(struct ib_cq_init_attr){ .cqe = DEPTH });
+	if (IS_ERR(t->b.recv_cq)) {
+		ret = FAIL(t, "create CQ: %ld", PTR_ERR(t->b.recv_cq));
+		goto out;
+	}
+	task = kthread_run(poller, t->b.recv_cq, "ehca_selftest");
+	if (IS_ERR(task)) {
+		ret = FAIL(t, "create thread: %ld", PTR_ERR(task));
+		goto out_cq;
+	}
+	for (i = 0; i < rounds && !ret; i++)
+		ret = race_round(t);
+	kthread_stop(task);
+out_cq:
+	ib_destroy_cq(t->b.recv_cq);
+out:
+	t->b.recv_cq = NULL;
+	return ret;
 }
 
 static void on_srq_event(struct ib_event *ev, void *context)
@@ -1128,12 +1210,7 @@ static int test_srq(struct test *t)
 		return ret;
 	}
 	ret = srq_pair(t);
-	if (t->a.qp)
-		ib_destroy_qp(t->a.qp);
-	if (t->b.qp)
-		ib_destroy_qp(t->b.qp);
-	t->a.qp = NULL;
-	t->b.qp = NULL;
+	destroy_pair(t);
 	ib_destroy_srq(t->srq);
 	t->srq = NULL;
 	return ret;
@@ -1164,6 +1241,7 @@ static const struct {
 	{ "UD, SQE and recovery", test_ud_sqe, true },
 	{ "SQD", test_sqd, true },
 	{ "destroy with completions", test_destroy, true },
+	{ "RESET and destroy while errors are polled", test_race, true },
 	{ "shared receive queue", test_srq, true },
 };
 
@@ -1178,18 +1256,13 @@ static void run(struct test *t, unsigned int i)
 			test_nr, tests[i].name, port);
 		return;
 	}
-	t->a.qp = NULL;
-	t->b.qp = NULL;
 	t->cq = ib_create_cq(t->ibdev, on_comp, NULL, t,
 			     &(struct ib_cq_init_attr){ .cqe = 8 * DEPTH });
 	if (IS_ERR(t->cq)) {
 		ret = FAIL(t, "create CQ: %ld", PTR_ERR(t->cq));
 	} else {
 		ret = tests[i].run(t);
-		if (t->a.qp)
-			ib_destroy_qp(t->a.qp);
-		if (t->b.qp)
-			ib_destroy_qp(t->b.qp);
+		destroy_pair(t);
 		ib_destroy_cq(t->cq);
 	}
 	if (ret) {

@@ -180,9 +180,9 @@ static bool ehca_cqe_to_wc(struct ehca_cq *cq, const void *cqe,
 	if (wc->status == IB_WC_WR_FLUSH_ERR)
 		return true;
 	if (!recv && ehca_qp_is_ud(qp))
-		ehca_qp_enter_sqe(qp);
+		ehca_qp_found_sqe(qp);
 	else
-		ehca_qp_enter_err(qp, false, EHCA_CALL_ATOMIC);
+		ehca_qp_found_err(qp, READ_ONCE(qp->sq.epoch));
 	return true;
 
 stale:

@@ -35,6 +35,7 @@
  *	qp->mutex	modify of one QP
  *	cq->lock	consumer side: poll, and the tails of the work queues
  *			that complete into this CQ
+ *	qp->err_lock	entering ERR and SQE, against RESET and destroy
  *	cq->flush_lock	membership of work queues in cq->flush_list
  *	wq->lock	producer side: posting
  *	srq->lock	slots of a shared receive queue
@@ -334,6 +335,7 @@ struct ehca_qp {
 	u32 real_qpn;		/* the adapter's, also for SMI and GSI */
 	void __iomem *regs;
 	struct mutex mutex;	/* one modify at a time */
+	spinlock_t err_lock;	/* state's changes to ERR, SQE and RESET */
 	enum ib_qp_state state;	/* as far as software knows */
 	u8 port;
 	u32 qkey;
@@ -583,9 +585,10 @@ int ehca_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		   const struct ib_recv_wr **bad_wr);
 
 /* flush.c */
-void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe,
-		       unsigned int flags);
-void ehca_qp_enter_sqe(struct ehca_qp *qp);
+void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe);
+void ehca_qp_found_err(struct ehca_qp *qp, u16 epoch);
+void ehca_qp_found_sqe(struct ehca_qp *qp);
+void ehca_qp_begin_reset(struct ehca_qp *qp);
 int ehca_qp_sqe_purge(struct ehca_qp *qp, u64 *from);
 void ehca_qp_sqe_done(struct ehca_qp *qp, u64 from);
 void ehca_wq_reset(struct ehca_wq *wq);

@@ -207,39 +207,102 @@ static u64 ehca_wq_unprocessed(struct ehca_wq *wq, long rc, u64 addr)
 	return from;
 }
 
+/* Where the adapter stopped working on the queues of a QP in ERR */
+struct ehca_stop {
+	long rc;
+	u64 sq_addr, rq_addr;
+};
+
+/*
+ * For QPs that use an SRQ the adapter cannot be asked (doc 8.8), and receives
+ * are not theirs.
+ */
+static void ehca_qp_ask_stop(struct ehca_qp *qp, struct ehca_stop *stop,
+			     unsigned int flags)
+{
+	stop->rc = EHCA_RC_R_STATE;
+	stop->sq_addr = 0;
+	stop->rq_addr = 0;
+	if (!qp->srq)
+		stop->rc = ehca_h_getc(qp->dev, qp->handle, EHCA_GETC_ERR,
+				       &stop->sq_addr, &stop->rq_addr, flags);
+}
+
 /*
  * The QP is in ERR: flush both queues.  @was_sqe: the adapter's place is at a
- * request that has its error completion already.  For QPs that use an SRQ
- * the adapter cannot be asked (doc 8.8), and receives are not theirs.
+ * request that has its error completion already.
  */
-void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe, unsigned int flags)
+static void ehca_qp_flush(struct ehca_qp *qp, const struct ehca_stop *stop,
+			  bool was_sqe)
 {
-	u64 sq_addr = 0, rq_addr = 0;
-	long rc = EHCA_RC_R_STATE;
-	u64 from;
+	u64 from = ehca_wq_unprocessed(&qp->sq, stop->rc, stop->sq_addr);
 
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
-	if (!qp->srq)
-		rc = ehca_h_getc(qp->dev, qp->handle, EHCA_GETC_ERR, &sq_addr,
-				 &rq_addr, flags);
-	from = ehca_wq_unprocessed(&qp->sq, rc, sq_addr);
-	ehca_wq_flush_start(&qp->sq, from + (was_sqe && !rc));
+	ehca_wq_flush_start(&qp->sq, from + (was_sqe && !stop->rc));
 	if (!qp->srq)
 		ehca_wq_flush_start(&qp->rq,
-				    ehca_wq_unprocessed(&qp->rq, rc, rq_addr));
+				    ehca_wq_unprocessed(&qp->rq, stop->rc,
+							stop->rq_addr));
+}
+
+/* The consumer moved the QP to ERR; qp->mutex held. */
+void ehca_qp_enter_err(struct ehca_qp *qp, bool was_sqe)
+{
+	struct ehca_stop stop;
+	unsigned long flags;
+
+	ehca_qp_ask_stop(qp, &stop, 0);
+	spin_lock_irqsave(&qp->err_lock, flags);
+	ehca_qp_flush(qp, &stop, was_sqe);
+	spin_unlock_irqrestore(&qp->err_lock, flags);
+}
+
+/*
+ * A completion or an event says that the QP went to ERR by itself.  Unless it
+ * was reset since: @epoch is that of its send queue when that was seen.
+ */
+void ehca_qp_found_err(struct ehca_qp *qp, u16 epoch)
+{
+	struct ehca_stop stop;
+	unsigned long flags;
+
+	ehca_qp_ask_stop(qp, &stop, EHCA_CALL_ATOMIC);
+	spin_lock_irqsave(&qp->err_lock, flags);
+	if (qp->state != IB_QPS_RESET && READ_ONCE(qp->sq.epoch) == epoch)
+		ehca_qp_flush(qp, &stop, false);
+	spin_unlock_irqrestore(&qp->err_lock, flags);
 }
 
 /*
  * The error completion just polled put the send queue of a UD QP into SQE;
- * receiving goes on.  The consumer may have recovered the QP before it
- * polled: then nothing is left to do.  cq->lock held.
+ * receiving goes on.  The consumer may have recovered or reset the QP before
+ * it polled: then nothing is left to do.  cq->lock held.
  */
-void ehca_qp_enter_sqe(struct ehca_qp *qp)
+void ehca_qp_found_sqe(struct ehca_qp *qp)
 {
+	unsigned long flags;
+
 	if (qp->sq.tail <= READ_ONCE(qp->sq.recovered))
 		return;
-	WRITE_ONCE(qp->state, IB_QPS_SQE);
-	ehca_wq_flush_start(&qp->sq, qp->sq.tail);
+	spin_lock_irqsave(&qp->err_lock, flags);
+	if (qp->state != IB_QPS_RESET) {
+		WRITE_ONCE(qp->state, IB_QPS_SQE);
+		ehca_wq_flush_start(&qp->sq, qp->sq.tail);
+	}
+	spin_unlock_irqrestore(&qp->err_lock, flags);
+}
+
+/*
+ * RESET or destroy begins: what is polled of one queue meanwhile must not put
+ * the other, which is reset already, on its CQ's flush list again.
+ */
+void ehca_qp_begin_reset(struct ehca_qp *qp)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&qp->err_lock, flags);
+	WRITE_ONCE(qp->state, IB_QPS_RESET);
+	spin_unlock_irqrestore(&qp->err_lock, flags);
 }
 
 /* Make the @n last posted requests void.  All locks of the queue held. */
@@ -359,6 +422,6 @@ void ehca_wq_reset(struct ehca_wq *wq)
 	wq->tail = 0;
 	wq->head_idx = 0;
 	wq->tail_idx = 0;
-	wq->epoch++;
+	WRITE_ONCE(wq->epoch, wq->epoch + 1);
 	ehca_wq_unlock_all(wq, flags);
 }

@@ -132,12 +132,14 @@ static void ehca_qp_error_data(struct ehca_dev *dev, struct ehca_qp *qp)
 /* The event may be old: only a QP that is in ERR is flushed. */
 static void ehca_qp_check_err(struct ehca_dev *dev, struct ehca_qp *qp)
 {
+	u16 epoch = READ_ONCE(qp->sq.epoch);
+
 	memset(dev->err_block, 0, EHCA_CB_SIZE);
 	if (ehca_h_query_qp(dev, qp->handle, dev->err_block,
 			    EHCA_CALL_ATOMIC))
 		return;
 	if (get32(dev->err_block, EHCA_QPCB_QP_STATE) == EHCA_QPS_ERR)
-		ehca_qp_enter_err(qp, false, EHCA_CALL_ATOMIC);
+		ehca_qp_found_err(qp, epoch);
 }
 
 static void ehca_qp_event(struct ehca_qp *qp, enum ib_event_type type)
@@ -413,6 +415,7 @@ int ehca_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	qp->sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR;
 	qp->port = ehca_qp_is_special(qp) ? init->port_num : 0;
 	mutex_init(&qp->mutex);
+	spin_lock_init(&qp->err_lock);
 	refcount_set(&qp->ref, 1);
 	init_completion(&qp->free);
 	if (ehca_qp_is_special(qp)) {
@@ -542,6 +545,7 @@ err_count:
 int ehca_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
 	struct ehca_qp *qp = to_eqp(ibqp);
+	enum ib_qp_state state = qp->state;
 	struct ehca_dev *dev = qp->dev;
 	long rc;
 
@@ -553,10 +557,12 @@ int ehca_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	WRITE_ONCE(qp->dying, true);
 	ehca_qp_put(qp);
 	wait_for_completion(&qp->free);
+	ehca_qp_begin_reset(qp);
 
 	ehca_h_getc(dev, qp->handle, EHCA_GETC_BEFORE_FREE, NULL, NULL, 0);
 	rc = ehca_h_free(dev, qp->handle, false);
 	if (rc) {
+		WRITE_ONCE(qp->state, state);
 		reinit_completion(&qp->free);
 		refcount_set(&qp->ref, 1);
 		WRITE_ONCE(qp->dying, false);
@@ -844,7 +850,7 @@ static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
 	switch (new) {
 	case IB_QPS_RESET:
 		/* no posts from here on, then no trace of former ones */
-		WRITE_ONCE(qp->state, IB_QPS_RESET);
+		ehca_qp_begin_reset(qp);
 		ehca_wq_reset(&qp->sq);
 		ehca_wq_reset(&qp->rq);
 		WRITE_ONCE(qp->rearmed, false);
@@ -852,7 +858,7 @@ static void ehca_qp_moved(struct ehca_qp *qp, const struct ib_qp_attr *attr,
 		WRITE_ONCE(qp->sqd_notify, false);
 		break;
 	case IB_QPS_ERR:
-		ehca_qp_enter_err(qp, cur == IB_QPS_SQE, 0);
+		ehca_qp_enter_err(qp, cur == IB_QPS_SQE);
 		break;
 	default:
 		WRITE_ONCE(qp->state, new);
