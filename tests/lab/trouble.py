@@ -327,10 +327,11 @@ def harm_guest(lab: Standing) -> str:
 def up_stopped(where: Path) -> str:
     """up is told to stop, at one moment or another: nothing stays."""
     lab = Standing(where)
+    words = [word for word in lab.up_words() if word != "--no-load"]
     for signum, said in ((signal.SIGINT, "fabric started"),
                          (signal.SIGHUP, "guest alice started"),
                          (signal.SIGTERM, "booted")):
-        run = Run(where, words=lab.up_words())
+        run = Run(where, words=words)
         run.wait_said(said)
         run.process.send_signal(signum)
         wrong = wants(*run.end(), 128 + signum, signum.name

@@ -208,6 +208,8 @@ class Labs(Scratch):
             patch = mock.patch.object(lab, name, program)
             patch.start()
             self.addCleanup(patch.stop)
+        for signum in stop.SIGNALS:
+            self.addCleanup(signal.signal, signum, signal.getsignal(signum))
         self.run_dir = self.dir / "lab"
         self.topology = Topology(self.dir / "t.topo", {"alice": 1, "sm": 1},
                                  [], {"c": ("alice/1", "sm/1")})
@@ -254,6 +256,27 @@ class Labs(Scratch):
         self.assertEqual(lab.close_recorded(self.run_dir), ["the fabric"])
         self.assertTrue(self.gone(state["fabric"]))
         self.assertFalse(Path(state["sockets"]).exists())
+
+    def test_signal_before_it_stands(self) -> None:
+        one = self.lab()
+        state = self.state()
+        stop.listen()
+        with self.assertRaises(stop.Stopped):
+            with stop.held():
+                signal.raise_signal(signal.SIGTERM)
+                one.keep()
+        self.assertFalse(self.gone(state["fabric"]))
+        one.close()
+        self.assertTrue(self.gone(state["fabric"]))
+
+    def test_signal_after_it_stands(self) -> None:
+        self.addCleanup(lab.close_recorded, self.run_dir)
+        one = self.lab()
+        stop.listen()
+        with stop.held():
+            one.keep()
+            signal.raise_signal(signal.SIGTERM)
+        self.assertIsNone(self.state()["runner"])
 
     def test_taken_over_and_changed(self) -> None:
         self.lab().keep()

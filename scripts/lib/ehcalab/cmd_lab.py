@@ -82,12 +82,12 @@ def up(args: argparse.Namespace) -> int:
     if SM_NODE in topology.hosts and not args.no_sm:
         lab.start_sm()
     boot_all(lab, guests, not args.no_load)
-    lab.keep()
     print("The lab is up. Try:")
     for words in (["status"], ["ssh", guests[0]],
                   *[["cable", "pull", name]
                     for name in sorted(topology.cables)[:1]], ["down"]):
-        print("  " + command_for(args.lab, *words))
+        print("  " + command_for(args.lab, *words), flush=True)
+    lab.keep()
     return 0
 
 

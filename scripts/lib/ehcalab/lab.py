@@ -685,11 +685,15 @@ class Lab:
         temporary.replace(self.dir / STATE_FILE)
 
     def keep(self) -> None:
-        """Let the lab stand when this program ends."""
+        """Let the lab stand when this program ends, which it does now.
+
+        A signal comes before this, and all is stopped, or it is too late.
+        """
         with stop.held():
-            self._started.clear()
-            self._adopted = True
-            self.close()
+            if stop.too_late():
+                self._started.clear()
+                self._adopted = True
+                self.close()
 
     def close(self) -> None:
         """Stop everything that was started; safe at any time, and again."""

@@ -75,6 +75,22 @@ def held() -> Iterator[None]:
             raise Stopped(signum)
 
 
+def too_late() -> bool:
+    """In held(), before the program's last act: whether no signal has come.
+
+    If so, none will be taken any more; else held() raises it.
+    """
+    if _state.pending is not None:
+        return False
+    _ignore()
+    return True
+
+
+def _ignore() -> None:
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+
+
 def pipe_broke() -> None:
     """From any thread: nobody reads what the program prints."""
     if not _state.pipe_broke:
@@ -109,8 +125,7 @@ def clean_up() -> bool:
                 _state.undo.pop()()
             except OSError as exc:
                 failed = exc
-        for signum in SIGNALS:
-            signal.signal(signum, signal.SIG_IGN)
+        _ignore()
     if failed is not None:
         raise failed
     return found
