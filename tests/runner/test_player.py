@@ -258,10 +258,16 @@ class Ends(Case):
         self.assertNotIn("Traceback", self.verdict.failure)
 
     def test_deaf_guest(self) -> None:
-        self.lab.guest_trouble.side_effect = lambda exc: LabError(
+        self.lab.trouble.side_effect = lambda exc: LabError(
             f"{exc}; its console log is there")
         self.end_with(ControlError("guest agent of alice is gone"))
         self.failed("is gone; its console log is there", word="TROUBLE")
+
+    def test_hung_fabric(self) -> None:
+        self.lab.check_fabric.side_effect = LabError(
+            "the fabric did not answer; its log is there")
+        self.end_with(player.Failed("alice did not have 'path_mig'"))
+        self.failed("the fabric did not answer", word="TROUBLE")
 
     def test_explanation_fails(self) -> None:
         with mock.patch.object(Player, "_explain", side_effect=KeyError(1)):

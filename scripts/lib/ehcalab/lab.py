@@ -53,6 +53,7 @@ FABRIC_RECORD = "fabric.json"
 BOOT_TIMEOUT = 120.0
 # A QEMU that hangs must not hold up the report that says so for long.
 REPORT_TIMEOUT = 10.0
+FABRIC_PATIENCE = 5.0
 POWER_OFF_TIMEOUT = 20.0
 # A runner that is told to stop stops all that it started.
 RUNNER_TIMEOUT = 60.0
@@ -331,6 +332,15 @@ class Lab:
         assert self.control is not None
         return self.control.command(execute, arguments)
 
+    def check_fabric(self) -> None:
+        """LabError if the fabric, which should run, does not answer."""
+        if self.control is None:
+            return
+        try:
+            self.control.command("status", timeout=FABRIC_PATIENCE)
+        except ControlError as exc:
+            raise self.trouble(exc) from exc
+
     def start_sm(self) -> None:
         """Start the subnet manager."""
         if self.sm is not None and not self.sm.ended():
@@ -347,13 +357,15 @@ class Lab:
         """Stop it, or kill it as a crash would."""
         if self.sm is None:
             raise LabError("the subnet manager does not run")
+        sm, self.sm = self.sm, None
         if kill:
-            self.sm.kill()
-        else:
-            self.sm.stop()
-        self.sm = None
-        self.log.add("lab", "sm_killed" if kill else "sm_stopped")
+            sm.kill()
+        hangs = not kill and not sm.stop()
+        self.log.add("lab", "sm_killed" if kill or hangs else "sm_stopped")
         self.save()
+        if hangs:
+            raise LabError("the subnet manager did not end when it was told "
+                           f"to, and was killed; its log is {sm.log}")
 
     def set_lid(self, place: str, lid: int) -> None:
         """Change what the subnet manager remembers, while it does not run."""
@@ -446,9 +458,12 @@ class Lab:
         one.offset = one.agent.clock_offset()
         self.log.add(node, "booted", {"kernel": self.kernel})
 
-    def guest_trouble(self, exc: ControlError) -> LabError:
-        """What to say when a guest, or QEMU, did not answer."""
+    def trouble(self, exc: ControlError) -> LabError:
+        """What to say when the fabric, a guest, or QEMU did not answer."""
         self.check()
+        if self.control is not None and self.fabric is not None and \
+                str(exc).startswith(self.control.who):
+            return LabError(f"{exc}; its log is {self.fabric.log}")
         words = re.findall(r"[\w.-]+", str(exc))
         logs = "".join(f"; the console log of {g.node} is {g.console_log}"
                        for g in self.guests.values() if g.node in words)

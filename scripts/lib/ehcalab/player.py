@@ -167,7 +167,10 @@ class Player:
     def _ended(self, exc: BaseException) -> None:
         try:
             if isinstance(exc, ControlError):
-                exc = self.lab.guest_trouble(exc)
+                exc = self.lab.trouble(exc)
+            elif isinstance(exc, Failed):
+                # Of a fabric that hangs nothing can come.
+                self.lab.check_fabric()
         except LabError as better:
             exc = better
         self.verdict.end(exc, self._where)

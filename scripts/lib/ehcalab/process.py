@@ -126,11 +126,13 @@ class Process:
         self.signal(signal.SIGKILL)
         self.wait(TERM_PATIENCE)
 
-    def stop(self, patience: float = TERM_PATIENCE) -> None:
-        """SIGTERM, patience, SIGKILL."""
+    def stop(self, patience: float = TERM_PATIENCE) -> bool:
+        """SIGTERM, patience, SIGKILL; whether SIGTERM did."""
         self.signal(signal.SIGTERM)
-        if not self.wait(patience):
-            self.kill()
+        if self.wait(patience):
+            return True
+        self.kill()
+        return False
 
 
 class Adopted(Process):
