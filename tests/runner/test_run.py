@@ -90,7 +90,7 @@ class Run(unittest.TestCase):
         """The exit status, or what was raised, and what was printed."""
         args = argparse.Namespace(
             file=[str(self.dir / n) for n in names], kernel=None, check=check,
-            out=str(self.dir / out), verbose=False)
+            out=self.dir / out, verbose=False)
         said = io.StringIO()
         status: Any
         with contextlib.redirect_stdout(said):

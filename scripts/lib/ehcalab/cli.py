@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import getopt
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import cmd_lab, cmd_run, entry, guest, scenario
+from .clean import clean
 from .exits import EXIT_TROUBLE
 from .lab import LAB_DIR
 from .paths import FABRIC_BIN
@@ -27,9 +29,12 @@ def memory(text: str) -> int:
 
 
 def directory(text: str) -> Path:
-    """--lab."""
+    """--lab, --out."""
     if not text:
         raise argparse.ArgumentTypeError("'': must name a directory")
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{clean(text)}: is no directory; "
+                                         "name one, or one to be made")
     return Path(text)
 
 
@@ -49,7 +54,7 @@ def add_play_options(one: argparse.ArgumentParser) -> None:
     """The options of playing a scenario."""
     one.add_argument("--kernel", choices=scenario.KERNELS,
                      help="guests' kernel, instead of the one the file names")
-    one.add_argument("--out", metavar="DIR", help="directory for logs and "
+    one.add_argument("--out", metavar="DIR", type=directory, help="directory for logs and "
                      "reports; of several files, DIR/NAME each")
     one.add_argument("-v", "--verbose", action="store_true",
                      help="show every event")

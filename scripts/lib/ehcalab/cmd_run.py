@@ -85,7 +85,7 @@ def directories(args: argparse.Namespace, scenarios: list[Scenario]
                 ) -> list[Path]:
     """Where each scenario's logs and reports go; no two to one place."""
     stamp = f"-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    out = Path(args.out) if args.out else None
+    out: Path | None = args.out
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,8 @@ class Order:
                 self._tell(action, f"guest {node} does not run here",
                            f"put above it: boot {node}")
         modules = places + ([n.partition("/")[0] for n in action.nodes]
-                            if verb in ("on", "wait", "lid") else [])
+                            if verb in ("on", "wait", "lid", "unload")
+                            else [])
         for node in modules:
             if node in self.up and node not in self.modules:
                 self._tell(action, f"guest {node} has no driver loaded here",

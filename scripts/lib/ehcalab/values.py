@@ -109,8 +109,11 @@ class Kind:
 
 def number(low: int = 0, high: int = U64_MAX) -> Kind:
     """A whole number."""
-    return Kind(lambda text, _: whole(text, low, high) is not None,
-                "a whole number" if high == U64_MAX
+    def fits(text: str, _: Where) -> bool:
+        if re.fullmatch("0x[0-9a-fA-F]{1,16}", text):
+            return low <= int(text, 16) <= high
+        return whole(text, low, high) is not None
+    return Kind(fits, "a whole number" if high == U64_MAX
                 else f"a number from {low} to {high}", ordered=True)
 
 
