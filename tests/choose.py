@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which tests a test program runs: those whose name contains a word."""
+"""What test programs share: the choice of tests by a word, and signals."""
 from __future__ import annotations
 
 import difflib
+import signal
 import sys
 import unittest
 from pathlib import Path
 
 BAD_INPUT = 2
+
+
+def hear_signals() -> None:
+    """Be stopped by Ctrl-C, and so by default those that a test starts.
+
+    A shell has what it puts into the background ignore SIGINT, nohup SIGHUP,
+    and programs that ignore them from the start go on doing so.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def unknown(word: str, known: list[str]) -> None:

@@ -36,6 +36,7 @@ class Result(unittest.TextTestResult):
 
 def main() -> int:
     """Run, count."""
+    choose.hear_signals()
     tests = choose.tests(HERE, sys.argv[1:])
     if not qtest.QEMU.exists():
         print(f"{qtest.QEMU} is not there: scripts/setup builds it, or "

@@ -235,4 +235,5 @@ def run() -> int:
 
 
 if __name__ == "__main__":
+    choose.hear_signals()
     sys.exit(entry.run("lab/run.py", 1, run))

@@ -21,6 +21,7 @@ import choose  # noqa: E402  (after the path is set)
 
 def main() -> int:
     """Run what was asked for of the test_*.py beside this file."""
+    choose.hear_signals()
     tests = choose.tests(HERE, sys.argv[1:])
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
     bad = len(result.failures) + len(result.errors)

@@ -288,7 +288,11 @@ class Interrupted(unittest.TestCase):
             while len(process.group_members(group)) < 2:
                 time.sleep(0.01)
             check.send_signal(signum)
-            said, _ = check.communicate(timeout=60)
+            try:
+                said, _ = check.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                check.kill()
+                self.fail(f"{signum.name} does not stop it")
         self.assertEqual(check.returncode, 128 + signum, said)
         self.assertEqual(process.group_members(group), [])
         self.assertFalse(place.exists())
