@@ -28,6 +28,7 @@
 
 #define WAIT_MS		10000
 #define POLL_MS		20
+#define SETTLE_MS	1000		/* messages may be lost for good */
 #define EVENTS		16
 #define KEPT		16		/* bytes kept of private data, info */
 
@@ -74,6 +75,7 @@ struct end {
 
 struct tapped {
 	unsigned int seen;
+	unsigned int passed;		/* of them, not lost */
 	unsigned int lose;		/* the next so many */
 	unsigned int edits;		/* the next so many */
 	edit_fn edit;
@@ -186,7 +188,8 @@ const struct seen_event *apr_is(struct test *t, struct end *e,
 void accept(struct test *t, struct end *e, struct end *sender);
 void lap_over(struct test *t, struct end *e, enum apm_cm_lap_error why);
 void tell_migrated(struct test *t, struct end *e);
-int send_lap(struct end *e, const struct sa_path_rec *rec, u8 resp);
+int send_lap(struct test *t, struct end *e, const struct sa_path_rec *rec,
+	     u8 resp);
 int answer_lap(struct end *e, enum apm_cm_apr_status status);
 void end_id(struct end *e);
 u32 id_local(const struct end *e);

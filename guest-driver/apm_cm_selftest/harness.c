@@ -173,6 +173,8 @@ static bool on_message(struct apm_cm_tap *tap, bool sent, u32 port, void *mad)
 	if (m->lose) {
 		m->lose--;
 		lost = true;
+	} else {
+		m->passed++;
 	}
 	if (fn)
 		fn(t, mad);
@@ -533,11 +535,12 @@ void disconnect(struct test *t, struct end *from, struct end *to)
 	finish_dreq(t, from, to);
 }
 
-int send_lap(struct end *e, const struct sa_path_rec *rec, u8 resp)
+int send_lap(struct test *t, struct end *e, const struct sa_path_rec *rec,
+	     u8 resp)
 {
 	struct apm_cm_lap_param p = {
 		.alternate_path = rec,
-		.ack_timeout = 8,
+		.ack_timeout = t->opt.ack_timeout,
 		.remote_cm_response_timeout = resp,
 		.private_data = "lap",
 		.private_data_len = 4,
@@ -582,7 +585,7 @@ void offer(struct test *t, struct end *e, unsigned int from, unsigned int to,
 
 	path(t, from, to, &rec);
 	if (!t->failed)
-		ok(t, send_lap(e, &rec, resp), "send LAP");
+		ok(t, send_lap(t, e, &rec, resp), "send LAP");
 }
 
 void answer(struct test *t, struct end *e, enum apm_cm_apr_status status)
@@ -672,14 +675,39 @@ void wait_left_over(struct test *t, u32 count)
 	     counters.connections - t->connections, count);
 }
 
+/* All messages that are out have come: none is taken for the next test's. */
+static void settle(struct test *t)
+{
+	unsigned int ms, kind;
+
+	for (ms = 0; ms < SETTLE_MS; ms += POLL_MS) {
+		spin_lock(&t->tap_lock);
+		for (kind = REQ; kind <= APR; kind++)
+			if (tapped(t, RECEIVED, kind)->seen <
+			    tapped(t, SENT, kind)->passed)
+				break;
+		spin_unlock(&t->tap_lock);
+		if (kind > APR)
+			return;
+		msleep(POLL_MS);
+	}
+}
+
 /* Nothing unexpected came, and nothing is left of this test. */
 void test_end(struct test *t)
 {
+	unsigned int kind;
+
 	quiet(t, &t->a);
 	quiet(t, &t->p);
 	quiet(t, &t->p2);
 	spin_lock(&t->tap_lock);
-	memset(t->tapped, 0, sizeof(t->tapped));
+	for (kind = REQ; kind <= APR; kind++) {
+		tapped(t, RECEIVED, kind)->lose = 0;
+		tapped(t, SENT, kind)->lose = 0;
+		tapped(t, RECEIVED, kind)->edits = 0;
+		tapped(t, SENT, kind)->edits = 0;
+	}
 	spin_unlock(&t->tap_lock);
 	t->called = NULL;
 	end_id(&t->a);
@@ -687,6 +715,7 @@ void test_end(struct test *t)
 	end_id(&t->p2);
 	wait_raw(t);
 	wait_left_over(t, 0);
+	settle(t);
 }
 
 static void end_setup(struct end *e, const char *name)

@@ -86,7 +86,7 @@ static void test_lap_sl(struct test *t)
 		return;
 	path(t, 1, 0, &rec);
 	rec.sl = 5;
-	ok(t, send_lap(&t->a, &rec, 0), "send LAP");
+	ok(t, send_lap(t, &t->a, &rec, 0), "send LAP");
 	s = expect(t, &t->p, APM_CM_LAP_RECEIVED);
 	check(t, s->ev.u.lap.alternate_path.sl == 5, "SL %u",
 	      s->ev.u.lap.alternate_path.sl);
@@ -184,7 +184,7 @@ static void test_lap_unanswered(struct test *t)
 	lose(t, RECEIVED, LAP, UINT_MAX);
 	offer(t, &t->a, 0, 0, RESP_SHORT);
 	path(t, 0, 0, &rec);
-	errno_is(t, send_lap(&t->a, &rec, 0), -EBUSY, "second LAP");
+	errno_is(t, send_lap(t, &t->a, &rec, 0), -EBUSY, "second LAP");
 	lap_over(t, &t->a, APM_CM_LAP_TIMEOUT);
 	check(t, seen(t, SENT, LAP) == RETRIES + 1, "%u LAPs",
 	      seen(t, SENT, LAP));
@@ -259,7 +259,7 @@ static const struct seen_event *lap_refused(struct test *t,
 	const struct seen_event *s;
 
 	if (!t->failed)
-		ok(t, send_lap(&t->a, rec, 0), "send LAP");
+		ok(t, send_lap(t, &t->a, rec, 0), "send LAP");
 	s = apr_is(t, &t->a, status);
 	quiet(t, &t->p);
 	in_state(t, &t->a, APM_CM_ESTABLISHED, APM_CM_LAP_IDLE);
@@ -378,15 +378,15 @@ static void test_lap_local_errors(struct test *t)
 	with_alternate(t);
 	path(t, 1, 0, &rec);
 	rec.sgid.raw[15] ^= 0x55;
-	errno_is(t, send_lap(&t->a, &rec, 0), -EADDRNOTAVAIL,
+	errno_is(t, send_lap(t, &t->a, &rec, 0), -EADDRNOTAVAIL,
 		 "LAP from a GID that is not ours");
 	path(t, 1, 0, &rec);
 	rec.mtu = IB_MTU_256;
-	errno_is(t, send_lap(&t->a, &rec, 0), -EINVAL,
+	errno_is(t, send_lap(t, &t->a, &rec, 0), -EINVAL,
 		 "LAP of a smaller MTU");
 	path(t, 1, 0, &rec);
 	rec.pkey = cpu_to_be16(0x8001);
-	errno_is(t, send_lap(&t->a, &rec, 0), -EINVAL,
+	errno_is(t, send_lap(t, &t->a, &rec, 0), -EINVAL,
 		 "LAP of another P_Key");
 	errno_is(t, answer_lap(&t->a, 0), -EINVAL, "APR without LAP");
 	check(t, !seen(t, SENT, LAP) && !seen(t, SENT, APR),
