@@ -48,7 +48,7 @@ class Reader(unittest.TestCase):
 
     def test_good_file(self) -> None:
         one = self.read(
-            "title Some words\n" + HEAD + "memory 768\nkernel 6.1\n"
+            "title Some words\n" + HEAD + "memory 768\nkernel 6.1\ncpus 2\n"
             "never all path_mig\n"
             'step "first"  # comment\n  pull a1\n'
             "fault a1 drop=0.5 delay-ms=3\nfault a1 none\n"
@@ -56,7 +56,8 @@ class Reader(unittest.TestCase):
             'repeat 2 as n\nstep "round {n}"\n'
             "expect alice path_mig count={n} within 5\nend\n")
         self.assertEqual(one.title, "Some words")
-        self.assertEqual((one.memory, one.kernel), (768, "6.1"))
+        self.assertEqual((one.memory, one.kernel, one.cpus),
+                         (768, "6.1", 2))
         self.assertEqual([s.title for s in one.steps],
                          ["first", "round 1", "round 2"])
         fault, none = one.steps[0].actions[1:3]
@@ -66,7 +67,7 @@ class Reader(unittest.TestCase):
         expect = one.steps[2].actions[0]
         self.assertEqual((expect.within, str(expect.conditions[0])),
                          (5.0, "count=2"))
-        self.assertEqual(one.never, [(5, ["alice", "bob"], "path_mig")])
+        self.assertEqual(one.never, [(6, ["alice", "bob"], "path_mig")])
 
     def test_good_lines(self) -> None:
         for line in (
@@ -223,7 +224,7 @@ class Reader(unittest.TestCase):
         for text in ("\u00b2", "\u0663", "1" * 5000, "-1", "1e3", "0x10",
                      "1_0", "nan", "{", "}", "{}", "{gid:}", "=", "==", "\\",
                      "'", "\"", "\ud7ff"):
-            for form in ("memory {}", "repeat {}", "sleep {}", "boot {}",
+            for form in ("memory {}", "cpus {}", "repeat {}", "sleep {}", "boot {}",
                          "lid alice/1 {}", "lid alice/{} 1", "fault a1 drop={}",
                          "on alice bench write size={}", "on alice {}",
                          "expect alice path_mig {}", "load alice {}",
@@ -427,6 +428,8 @@ BAD_FILES = (
     (HEAD + "title\n" + STEP, ":2: 'title' without a text"),
     (HEAD + "kernel 5\n" + STEP, ":2: no kernel '5'"),
     (HEAD + "kernel 6.1 6.12\n" + STEP, ":2: no kernel '6.1 6.12'"),
+    (HEAD + "cpus 0\n" + STEP, ":2: bad number of CPUs '0'"),
+    (HEAD + "cpus 9\n" + STEP, "1 to 8: cpus 2"),
     (HEAD + "memory 1\n" + STEP, ":2: bad memory size '1'"),
     (HEAD + "memory \u00b2\n" + STEP, ":2: bad memory size"),
     (HEAD + "memory 300\n" + STEP, ":2: bad memory size '300'"),

@@ -117,7 +117,7 @@ def run_one(one: Scenario, run_dir: Path, verbose: bool) -> Result:
     first = f"{one.path}:{one.steps[0].line}"
     try:
         lab = Lab(one.topology, run_dir, log, kernel=one.kernel,
-                  memory=one.memory, options=one.options)
+                  memory=one.memory, cpus=one.cpus, options=one.options)
         try:
             lab.start_fabric()
             Player(one, lab, log, lambda node: explain.explain_node(

@@ -180,7 +180,7 @@ class Lab:
     """See the module's theory of operation."""
 
     def __init__(self, topology: Topology, run_dir: Path, log: EventLog, *,
-                 kernel: str = "6.12", memory: int = 512,
+                 kernel: str = "6.12", memory: int = 512, cpus: int = 1,
                  options: dict[str, str] | None = None,
                  detached: bool = False,
                  adopt: dict[str, Any] | None = None) -> None:
@@ -189,6 +189,7 @@ class Lab:
         self.log = log
         self.kernel = kernel
         self.memory = memory
+        self.cpus = cpus
         self.options = options or {}
         self.detached = detached
         self.fabric: Process | None = None
@@ -407,7 +408,8 @@ class Lab:
             properties["port-activation"] = self.options["port-activation"]
         config = guest.Guest(
             node, self.sockets, self.dir, series=self.kernel,
-            memory=self.memory, ssh_port=guest.free_port(),
+            memory=self.memory, cpus=self.cpus,
+            ssh_port=guest.free_port(),
             extra=guest.ehca_argv(node, self.link_path, properties))
         argv = guest.qemu_argv(config)
         qemu_log = self.dir / f"{node}.qemu.log"

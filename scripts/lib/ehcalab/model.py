@@ -115,6 +115,7 @@ class Scenario:
     steps: list[Step]
     never: list[tuple[int, list[str], str]]   # line, sources, event
     options: dict[str, str]
+    cpus: int = 1
 
     @property
     def name(self) -> str:

@@ -63,7 +63,9 @@ OPTIONS = {
                      SWEEP.fits(text, where),
                      "seconds from 0.1 to 86400, or 0 for never"),
 }
-HEAD = ("title", "topology", "kernel", "memory", "never", "option")
+# Virtual CPUs of a guest, at the most
+CPUS_MAX = 8
+HEAD = ("title", "topology", "kernel", "memory", "cpus", "never", "option")
 # Names of hosts and cables that mean something else in a scenario.
 RESERVED_HOSTS = {"all": "each guest", "fabric": "the fabric's events",
                   "lab": "the runner's own events"}
@@ -89,6 +91,7 @@ class Parser:
         self.topology_word: tuple[int, str] | None = None
         self.kernel = "6.12"
         self.memory = 512
+        self.cpus = 1
         self.never: list[tuple[int, list[str], str]] = []
         self.options: dict[str, str] = {}
         self.use(Topology(path, {}, [], {}))
@@ -194,6 +197,15 @@ class Parser:
                        "65536: memory 512")
         else:
             self.memory = size
+
+    def h_cpus(self, number: int, rest: list[str]) -> None:
+        """cpus COUNT."""
+        count = whole(" ".join(rest), 1, CPUS_MAX)
+        if count is None:
+            self.error(number, f"bad number of CPUs '{shown(' '.join(rest))}'",
+                       f"write those of each guest, 1 to {CPUS_MAX}: cpus 2")
+        else:
+            self.cpus = count
 
     def h_option(self, number: int, rest: list[str]) -> None:
         """option KEY=VALUE..."""
@@ -782,4 +794,5 @@ def read(path: Path, load_topology: Callable[[Path], Topology]) -> Scenario:
         parser.errors.append((number, str(exc)))
     parser.check()
     return Scenario(path, parser.title, parser.topology, parser.kernel,
-                    parser.memory, steps, parser.never, parser.options)
+                    parser.memory, steps, parser.never, parser.options,
+                    parser.cpus)
